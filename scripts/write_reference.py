@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from spark_kafka_sink.config.admin.admin_settings import (  # noqa: E402
+from spark_kafka_sink.config.admin.admin_config import (  # noqa: E402
     ADMIN_CONFIG_DEF,
     REFUSED_ADMIN,
 )
-from spark_kafka_sink.config.client_settings import KAFKA_PREFIX  # noqa: E402
+from spark_kafka_sink.config.client_config import KAFKA_PREFIX  # noqa: E402
 from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
-from spark_kafka_sink.config.consumer.kafka_consumer_settings import (  # noqa: E402
+from spark_kafka_sink.config.consumer.kafka_consumer_config import (  # noqa: E402
     KAFKA_CONSUMER_CONFIG_DEF,
     REFUSED_KAFKA_CONSUMER,
 )
-from spark_kafka_sink.config.consumer_settings import (  # noqa: E402
+from spark_kafka_sink.config.consumer_config import (  # noqa: E402
     CONSUMER_CONFIG_DEF,
     CONSUMER_ONLY,
     PRODUCER_ONLY,
     REFUSED_CONSUMER,
     WITHOUT_EFFECT,
 )
-from spark_kafka_sink.config.producer_settings import (  # noqa: E402
+from spark_kafka_sink.config.producer_config import (  # noqa: E402
     PRODUCER_CONFIG_DEF,
     REFUSED,
 )
@@ -53,9 +53,9 @@ from spark_kafka_sink.config.sink_options import (  # noqa: E402
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF  # noqa: E402
 from spark_kafka_sink.consumer.measures.consumer_metrics import (  # noqa: E402
     CONSUMER_GROUP,
+    COORDINATOR_GROUP,
     ConsumerMetrics,
 )
-from spark_kafka_sink.consumer.measures.coordinator_metrics import COORDINATOR_GROUP  # noqa: E402
 from spark_kafka_sink.consumer.measures.fetch_metrics import FETCH_GROUP  # noqa: E402
 from spark_kafka_sink.errors import (  # noqa: E402
     BrokerError,
@@ -64,7 +64,7 @@ from spark_kafka_sink.errors import (  # noqa: E402
     consumer_errors,
     producer_errors,
 )
-from spark_kafka_sink.metrics.metric_config import MetricConfig  # noqa: E402
+from spark_kafka_sink.metrics.kafka_metric import MetricConfig  # noqa: E402
 from spark_kafka_sink.metrics.metrics import Metrics  # noqa: E402
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary  # noqa: E402
 from spark_kafka_sink.model import TopicPartition  # noqa: E402

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.admin.values.offsets import OffsetSpec
+from spark_kafka_sink.admin.values import OffsetSpec
 from spark_kafka_sink.cluster_command import OK, REFUSED, TimeLimit, complain, say, shown, table
 from spark_kafka_sink.config.consumer.iso_durations import duration_ns
 from spark_kafka_sink.display import counted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.client.admin_client import AdminClient
-    from spark_kafka_sink.admin.values.groups import ConsumerGroupDescription
+    from spark_kafka_sink.admin.values import ConsumerGroupDescription
     from spark_kafka_sink.model import OffsetAndMetadata
 
 #: The states of a group without members.

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin.client.admin_client import AdminClient
 from spark_kafka_sink.admin.driver_client import DriverClient
-from spark_kafka_sink.admin.values.offsets import OffsetSpec
+from spark_kafka_sink.admin.values import OffsetSpec
 from spark_kafka_sink.cluster_command import (
     OK,
     REFUSED,
@@ -50,8 +50,7 @@ from spark_kafka_sink.cluster_command import (
     table,
 )
 from spark_kafka_sink.command_line import add_version, program_name
-from spark_kafka_sink.config.admin.admin_config import AdminConfig
-from spark_kafka_sink.config.admin.admin_settings import ADMIN_CONFIG_DEF
+from spark_kafka_sink.config.admin.admin_config import ADMIN_CONFIG_DEF, AdminConfig
 from spark_kafka_sink.errors import AdminError, ConfigError, KafkaError
 from spark_kafka_sink.group_changes import (
     add_delete_offsets_options,
@@ -66,8 +65,11 @@ from spark_kafka_sink.group_changes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from spark_kafka_sink.admin.values.groups import ConsumerGroupDescription, ConsumerGroupListing
-    from spark_kafka_sink.admin.values.offsets import ListedOffset
+    from spark_kafka_sink.admin.values import (
+        ConsumerGroupDescription,
+        ConsumerGroupListing,
+        ListedOffset,
+    )
     from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 
 _EXAMPLES: Final = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         TransactionEnd,
         TransactionListing,
     )
-    from spark_kafka_sink.admin.values.topics import NewTopic
+    from spark_kafka_sink.admin.values import NewTopic
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from spark_kafka_sink.admin.values.topics import NewTopic
+    from spark_kafka_sink.admin.values import NewTopic
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsResponse
     from spark_kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse

@@ -1,8 +1,9 @@
-"""The part of the configuration that Kafka's clients have in common, and how it is parsed.
+"""The part of the configuration that Kafka's clients have in common: its table, and its parsing.
 
 `ClientConfig` is the base of the producer's and the consumer's configuration, and all that the
 network and the admin calls need to know of either. A subclass adds its fields, its table of
-settings, and the rules between settings (`_settle`).
+settings, and the rules between settings (`_settle`). Its table includes rows of
+`CLIENT_CONFIG_DEF`, and those of `security_table` for TLS and SASL.
 
 A configuration with values from references (`${env:NAME}`, see `lookup.references`) is pickled with
 the references, and resolves them again where it is unpickled.
@@ -16,8 +17,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
-from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
-from spark_kafka_sink.config.config_def import HIDDEN, nearest_name, unknown_option
+from spark_kafka_sink.config.config_def import (
+    HIDDEN,
+    REQUIRED,
+    ConfigDef,
+    ConfigType,
+    Importance,
+    OneOf,
+    OneOfAnyCase,
+    Range,
+    RefusedSetting,
+    nearest_name,
+    unknown_option,
+)
 from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError
 from spark_kafka_sink.config.lookup.references import has_reference, resolve_references
 from spark_kafka_sink.config.plugin_reference import PluginReference
@@ -26,14 +38,18 @@ from spark_kafka_sink.config.security_settings import (
     security_settings,
     setting_without_effect,
 )
-from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS
+from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS, REFUSED_SECURITY
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spark_kafka_sink.config.config_def import ConfigDef, RefusedSetting
     from spark_kafka_sink.config.plugin_reference import PluginKind
+
+_C = TypeVar("_C", bound="ClientConfig")
+
+#: The prefix of the settings' names in the options of Spark.
+KAFKA_PREFIX: Final = "kafka."
 
 _HIGHEST_PORT: Final = 65_535
 #: host:port, protocol://host:port or [IPv6 address]:port (like `Utils.HOST_PORT_PATTERN`).
@@ -42,7 +58,142 @@ _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+?)
 #: The values that mean no plug-in: nothing has to be done for each record.
 _NO_PLUGIN: Final = (PluginReference("default"), PluginReference("bytes"))
 
-_C = TypeVar("_C", bound="ClientConfig")
+_STRING, _INT, _LONG, _LIST = (
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.LIST,
+)
+_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+#: The rows that the tables of the clients share.
+CLIENT_CONFIG_DEF: Final = (
+    ConfigDef()
+    .define(
+        "bootstrap.servers",
+        _LIST,
+        REQUIRED,
+        None,
+        _HIGH,
+        "The addresses (host:port, separated by commas) from which the client discovers the "
+        "cluster.",
+    )
+    .define(
+        "request.timeout.ms",
+        _INT,
+        30_000,
+        Range(0),
+        _MEDIUM,
+        "How long to wait for the response to a request.",
+    )
+    .define(
+        "retry.backoff.ms",
+        _LONG,
+        100,
+        Range(0),
+        _LOW,
+        "How long to wait before the first retry; doubles with each further retry, with jitter.",
+    )
+    .define(
+        "retry.backoff.max.ms", _LONG, 1_000, Range(0), _LOW, "The maximum wait before a retry."
+    )
+    .define(
+        "reconnect.backoff.ms",
+        _LONG,
+        50,
+        Range(0),
+        _LOW,
+        "How long to wait before reconnecting to a broker; doubles with each failure.",
+    )
+    .define(
+        "reconnect.backoff.max.ms",
+        _LONG,
+        1_000,
+        Range(0),
+        _LOW,
+        "The maximum wait before reconnecting.",
+    )
+    .define(
+        "socket.connection.setup.timeout.ms",
+        _LONG,
+        10_000,
+        Range(0),
+        _MEDIUM,
+        "How long to wait for a connection to open; doubles with each failure.",
+    )
+    .define(
+        "socket.connection.setup.timeout.max.ms",
+        _LONG,
+        30_000,
+        Range(0),
+        _MEDIUM,
+        "The maximum time to wait for a connection to open.",
+    )
+    .define(
+        "metadata.max.age.ms",
+        _LONG,
+        300_000,
+        Range(0),
+        _LOW,
+        "The age at which cluster metadata is refreshed.",
+    )
+    .define(
+        "metadata.recovery.strategy",
+        _STRING,
+        "rebootstrap",
+        OneOfAnyCase(("none", "rebootstrap")),
+        _LOW,
+        "What to do when no known broker can be reached: rebootstrap contacts "
+        "bootstrap.servers again (KIP-899), none keeps trying the known brokers.",
+    )
+    .define(
+        "metadata.recovery.rebootstrap.trigger.ms",
+        _LONG,
+        300_000,
+        Range(0),
+        _LOW,
+        "How long brokers that can be reached may fail to return metadata before the client "
+        "contacts bootstrap.servers again (KIP-1102).",
+    )
+    .define(
+        "connections.max.idle.ms",
+        _LONG,
+        540_000,
+        None,
+        _MEDIUM,
+        "The idle time after which a connection is closed; below 0, it is never closed.",
+    )
+    .define(
+        "client.dns.lookup",
+        _STRING,
+        "use_all_dns_ips",
+        OneOf(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
+        _MEDIUM,
+        "Whether to try all addresses of a host name one after the other, or to replace each "
+        "of bootstrap.servers by the canonical names of its addresses.",
+    )
+    .define(
+        "send.buffer.bytes",
+        _INT,
+        -1,
+        Range(-1),
+        _MEDIUM,
+        "The size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system, "
+        "which lets it grow with the connection's speed. Java's default is 131072.",
+    )
+)
+
+#: The unsupported settings of all clients.
+REFUSED_CLIENT: Final[Mapping[str, RefusedSetting]] = {
+    "auto.include.jmx.reporter": RefusedSetting("there is no JMX in Python", ("false",)),
+    "config.providers": RefusedSetting(
+        "Java classes cannot be used here; ${env:NAME}, ${file:/path:key} and ${dir:/path:file} "
+        "work without it",
+        ("",),
+    ),
+    "enable.metrics.push": RefusedSetting("metrics are not pushed to brokers", ("false",)),
+    **REFUSED_SECURITY,
+}
 
 
 class SettingsTable(NamedTuple):
@@ -59,6 +210,85 @@ class Origin(NamedTuple):
 
     settings: dict[str, object]
     prefix: str
+
+
+class GivenSettings(NamedTuple):
+    """The user's settings with references resolved, and how errors show them."""
+
+    settings: dict[str, object]
+    #: The settings whose values are not shown, since they came from references.
+    secret: frozenset[str]
+    #: The values of the references.
+    secret_texts: frozenset[str]
+    #: The prefix of the settings' names in errors.
+    prefix: str
+    table: SettingsTable
+
+    @classmethod
+    def resolve(cls, settings: Mapping[str, object], prefix: str, table: SettingsTable) -> Self:
+        """Resolve the references of the settings that accept them."""
+        supported = table.supported
+        for name, value in settings.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"the name of a setting must be a string, not {name!r}")
+            rejects_references = name in supported and name not in REFERENCE_SETTINGS
+            if rejects_references and has_reference(value):
+                raise ConfigError(
+                    f"{prefix}{name} does not accept ${{}} references, which are for secrets and "
+                    "for files with secrets: set the value itself"
+                )
+        # References in unsupported settings are not resolved: the useful error is the one that
+        # says that the setting is not supported.
+        known = {name: settings[name] for name in settings if name in supported}
+        resolved = resolve_references(known, prefix)
+        return cls(
+            {**settings, **resolved.settings}, resolved.secret, resolved.texts, prefix, table
+        )
+
+    def parse(self) -> dict[str, Any]:
+        """Return the values of all supported settings by name, each checked by itself."""
+        self._refuse_unsupported()
+        table = self.table
+        supported = {n: value for n, value in self.settings.items() if n not in table.refused}
+        values = table.supported.parse(supported, prefix=self.prefix, secret=self.secret)
+        values["bootstrap.servers"] = tuple(_addresses(values["bootstrap.servers"], self))
+        values["metadata.recovery.strategy"] = values["metadata.recovery.strategy"].lower()
+        for name, kind in table.plugins.items():
+            if name in self or values[name] is not None:
+                values[name] = _plugins(name, kind, values[name], self.prefix)
+        return values
+
+    def _refuse_unsupported(self) -> None:
+        for name, value in self.settings.items():
+            # Some of these hold secrets, so no value is shown.
+            refused = self.table.refused.get(name)
+            if refused is not None and str(value).strip().lower() not in refused.accepted:
+                raise self.error(f"{name} is not supported: {refused.reason}")
+            if refused is None and name not in self.table.supported:
+                raise self._unknown(name)
+
+    def _unknown(self, name: str) -> ConfigError:
+        # The prefix of Spark's options is removed: with it, a name could resemble no known name, or
+        # the wrong one.
+        bare = name.lower().removeprefix(KAFKA_PREFIX)
+        refused = self.table.refused
+        known = (*self.table.supported.names, *(refused if bare in refused else ()))
+        nearest = nearest_name(bare, known)
+        return unknown_option(
+            f"{self.prefix}{name}", None if nearest is None else f"{self.prefix}{nearest}"
+        )
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the user gave this setting."""
+        return name in self.settings
+
+    def only(self, name: str, other: str) -> bool:
+        """Return whether the user gave the first of two settings, but not the second."""
+        return name in self.settings and other not in self.settings
+
+    def error(self, sentence: str) -> ConfigError:
+        """Return an error whose message is a sentence that begins with a setting's name."""
+        return ConfigError(f"{self.prefix}{sentence}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -166,85 +396,6 @@ def _configure(
 
 def _attribute(name: str) -> str:
     return name.replace(".", "_")
-
-
-class GivenSettings(NamedTuple):
-    """The user's settings with references resolved, and how errors show them."""
-
-    settings: dict[str, object]
-    #: The settings whose values are not shown, since they came from references.
-    secret: frozenset[str]
-    #: The values of the references.
-    secret_texts: frozenset[str]
-    #: The prefix of the settings' names in errors.
-    prefix: str
-    table: SettingsTable
-
-    @classmethod
-    def resolve(cls, settings: Mapping[str, object], prefix: str, table: SettingsTable) -> Self:
-        """Resolve the references of the settings that accept them."""
-        supported = table.supported
-        for name, value in settings.items():
-            if not isinstance(name, str):
-                raise ConfigError(f"the name of a setting must be a string, not {name!r}")
-            rejects_references = name in supported and name not in REFERENCE_SETTINGS
-            if rejects_references and has_reference(value):
-                raise ConfigError(
-                    f"{prefix}{name} does not accept ${{}} references, which are for secrets and "
-                    "for files with secrets: set the value itself"
-                )
-        # References in unsupported settings are not resolved: the useful error is the one that
-        # says that the setting is not supported.
-        known = {name: settings[name] for name in settings if name in supported}
-        resolved = resolve_references(known, prefix)
-        return cls(
-            {**settings, **resolved.settings}, resolved.secret, resolved.texts, prefix, table
-        )
-
-    def parse(self) -> dict[str, Any]:
-        """Return the values of all supported settings by name, each checked by itself."""
-        self._refuse_unsupported()
-        table = self.table
-        supported = {n: value for n, value in self.settings.items() if n not in table.refused}
-        values = table.supported.parse(supported, prefix=self.prefix, secret=self.secret)
-        values["bootstrap.servers"] = tuple(_addresses(values["bootstrap.servers"], self))
-        values["metadata.recovery.strategy"] = values["metadata.recovery.strategy"].lower()
-        for name, kind in table.plugins.items():
-            if name in self or values[name] is not None:
-                values[name] = _plugins(name, kind, values[name], self.prefix)
-        return values
-
-    def _refuse_unsupported(self) -> None:
-        for name, value in self.settings.items():
-            # Some of these hold secrets, so no value is shown.
-            refused = self.table.refused.get(name)
-            if refused is not None and str(value).strip().lower() not in refused.accepted:
-                raise self.error(f"{name} is not supported: {refused.reason}")
-            if refused is None and name not in self.table.supported:
-                raise self._unknown(name)
-
-    def _unknown(self, name: str) -> ConfigError:
-        # The prefix of Spark's options is removed: with it, a name could resemble no known name, or
-        # the wrong one.
-        bare = name.lower().removeprefix(KAFKA_PREFIX)
-        refused = self.table.refused
-        known = (*self.table.supported.names, *(refused if bare in refused else ()))
-        nearest = nearest_name(bare, known)
-        return unknown_option(
-            f"{self.prefix}{name}", None if nearest is None else f"{self.prefix}{nearest}"
-        )
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether the user gave this setting."""
-        return name in self.settings
-
-    def only(self, name: str, other: str) -> bool:
-        """Return whether the user gave the first of two settings, but not the second."""
-        return name in self.settings and other not in self.settings
-
-    def error(self, sentence: str) -> ConfigError:
-        """Return an error whose message is a sentence that begins with a setting's name."""
-        return ConfigError(f"{self.prefix}{sentence}")
 
 
 def _check_security(security: SecuritySettings, given: GivenSettings) -> None:

@@ -10,11 +10,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.config.admin.admin_settings import ADMIN_CONFIG_DEF
-from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
-from spark_kafka_sink.config.consumer.kafka_consumer_settings import KAFKA_CONSUMER_CONFIG_DEF
-from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.admin.admin_config import ADMIN_CONFIG_DEF
+from spark_kafka_sink.config.client_config import KAFKA_PREFIX
+from spark_kafka_sink.config.consumer.kafka_consumer_config import KAFKA_CONSUMER_CONFIG_DEF
+from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 

@@ -1,6 +1,6 @@
 """The tables of TLS and SASL settings: the supported and the unsupported ones.
 
-`producer_settings` includes these rows in its own tables. Names, types and defaults are those of
+`client_config` includes these rows in its own tables. Names, types and defaults are those of
 Kafka's `SslConfigs`, `SaslConfigs` and `CommonClientConfigs` (4.3).
 
 A setting that names a store, a key or a login may be left out, but not be empty: an empty value

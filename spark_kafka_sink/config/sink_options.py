@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
+from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import (
     ConfigDef,
     ConfigType,
@@ -33,7 +33,7 @@ from spark_kafka_sink.config.config_def import (
     nearest_name,
     unknown_option,
 )
-from spark_kafka_sink.config.consumer_settings import CONSUMER_ONLY
+from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
 from spark_kafka_sink.config.exactly_once_options import (
     AT_LEAST_ONCE,
     DEFAULT_LEDGER_TOPIC,
@@ -48,10 +48,10 @@ from spark_kafka_sink.config.plugin_reference import (
     TOKEN_SOURCES,
     check_importable,
 )
-from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.producer_settings import (
+from spark_kafka_sink.config.producer_config import (
     PRODUCER_CONFIG_DEF,
     REFUSED,
+    ProducerConfig,
 )
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError

@@ -22,22 +22,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.config.client_settings import KAFKA_PREFIX
+from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import nearest_name, unknown_option
-from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.config.consumer_settings import (
+from spark_kafka_sink.config.consumer_config import (
     CONSUMER_CONFIG_DEF,
     PRODUCER_ONLY,
     REFUSED_CONSUMER,
     WITHOUT_EFFECT,
+    ConsumerConfig,
 )
 from spark_kafka_sink.config.plugin_reference import TOKEN_SOURCES, check_importable
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
-from spark_kafka_sink.config.source.offset_specs import Latest, OffsetSpec, Selection
-from spark_kafka_sink.config.source.positions import Position, batch_range, stream_start
-from spark_kafka_sink.config.source.selections import selection
-from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
-from spark_kafka_sink.config.source.time_texts import milliseconds
+from spark_kafka_sink.config.source.offset_specs import (
+    Latest,
+    OffsetSpec,
+    Position,
+    Selection,
+    batch_range,
+    selection,
+    stream_start,
+)
+from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF, milliseconds
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:

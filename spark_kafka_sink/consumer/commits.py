@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.consumer.polling.offset_commits import DELETED
-from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
+from spark_kafka_sink.consumer.requests.commit_rules import AutoCommit
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, WakeupError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.network.base.times import NEVER

@@ -11,11 +11,21 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from spark_kafka_sink.consumer.epoch_calls import EpochCalls
 from spark_kafka_sink.consumer.fetching.fetch_calls import FetchCalls
+from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
-from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
-from spark_kafka_sink.errors import IllegalStateError
+from spark_kafka_sink.consumer.offsets.offset_calls import Attempt, OffsetCalls, no_leader
+from spark_kafka_sink.consumer.requests.epoch_requests import (
+    EpochAnswers,
+    EpochEnd,
+    epoch_request,
+    positions_by_leader,
+    read_epochs,
+    supports_validation,
+    unauthorized_error,
+)
+from spark_kafka_sink.errors import IllegalStateError, KafkaError, NetworkError
+from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.network_thread import NetworkThread
 from spark_kafka_sink.network.network_client import NetworkClient
@@ -23,7 +33,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, 
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from types import TracebackType
     from typing import Self
@@ -32,12 +42,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.consumer_config import ConsumerConfig
     from spark_kafka_sink.config.source.offset_specs import Selection
     from spark_kafka_sink.consumer.offsets.offset_requests import FoundOffset
-    from spark_kafka_sink.errors import KafkaError
-    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.model import Node, TopicPartition
 
 T = TypeVar("T")
 
 _BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
+#: The answer of a leader that does not know where an epoch's log ends.
+_UNKNOWN = EpochEnd(UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
 class PartitionIds(NamedTuple):
@@ -49,8 +60,67 @@ class PartitionIds(NamedTuple):
     leader_epoch: int
 
 
-def _closed() -> IllegalStateError:
-    return IllegalStateError("the consumer client is closed: create another one")
+class EpochCalls:
+    """The calls that ask where the logs of leader epochs end (KIP-320).
+
+    They are for a reader that stores its positions itself. Times are seconds of the loop's clock.
+    """
+
+    def __init__(self, requests: BrokerRequests, offsets: OffsetCalls) -> None:
+        """Use the connections of `requests`, and the metadata and the attempts of `offsets`."""
+        self._requests = requests
+        self._offsets = offsets
+
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], deadline: float
+    ) -> dict[TopicPartition, EpochEnd]:
+        """Return where the logs of epochs end, by the partitions' leaders.
+
+        A leader does not know it if it has no such epoch, or is older than 2.3.
+
+        Raises BrokerError for topics that this user may not describe, KafkaTimeoutError if there is
+        no answer in time.
+        """
+
+        async def ask(left: Sequence[TopicPartition]) -> Attempt[EpochEnd]:
+            positions = {each: self._position(each, epochs[each]) for each in left}
+            groups = positions_by_leader(positions)
+            leaderless = [each for each in left if positions[each].current_leader.leader is None]
+            cause: KafkaError | None = no_leader(leaderless) if leaderless else None
+            found: dict[TopicPartition, EpochEnd] = {}
+            for answers in await asyncio.gather(
+                *(self._ask_leader(node, asked, deadline) for node, asked in groups.items())
+            ):
+                if isinstance(answers, KafkaError):
+                    cause = answers
+                    continue
+                if answers.unauthorized:
+                    raise unauthorized_error(answers.unauthorized)
+                found |= answers.found
+            return Attempt(found, cause)
+
+        return await self._offsets.repeat("OffsetForLeaderEpoch", epochs, deadline, ask)
+
+    def _position(self, partition: TopicPartition, epoch: int) -> FetchPosition:
+        snapshot = self._requests.client.metadata.snapshot
+        known = snapshot.partition(partition)
+        leader = LeaderAndEpoch(
+            snapshot.leader_of(partition),
+            NO_LEADER_EPOCH if known is None else known.leader_epoch,
+        )
+        return FetchPosition(UNKNOWN_OFFSET, epoch, leader)
+
+    async def _ask_leader(
+        self, node: Node, asked: Mapping[TopicPartition, FetchPosition], deadline: float
+    ) -> EpochAnswers | KafkaError:
+        try:
+            connection = await self._requests.connection_to(node, deadline)
+            if not supports_validation(connection.api_versions):
+                return EpochAnswers(dict.fromkeys(asked, _UNKNOWN), (), ())
+            response = await self._requests.ask(node, epoch_request(asked), deadline)
+        except NetworkError as error:
+            return error
+        return read_epochs(response, asked)
 
 
 class ConsumerClient:
@@ -239,3 +309,7 @@ class ConsumerClient:
     def clock(self) -> float:
         """Return the time of the client's loop, in seconds."""
         return self._thread.clock()
+
+
+def _closed() -> IllegalStateError:
+    return IllegalStateError("the consumer client is closed: create another one")

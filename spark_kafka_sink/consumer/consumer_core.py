@@ -1,8 +1,9 @@
 """The parts of one consumer, put together, and the thread that talks to the brokers.
 
-`KafkaConsumer` is the public class. Its methods run on the user's thread, and meet the network
-thread under the lock of the context: see `polling.consumer_context`. The network thread looks what
-is due whenever something has changed: heartbeats, look-ups of positions, fetches, metadata.
+`KafkaConsumer` is the public class. Its methods run on the user's thread, one at a time
+(`CallGuard`), and meet the network thread under the lock of the context: see
+`polling.consumer_context`. The network thread looks what is due whenever something has changed:
+heartbeats, look-ups of positions, fetches, metadata.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import os
+import threading
 import time
 import uuid
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,7 +26,6 @@ from spark_kafka_sink.consumer.membership.offset_reset import parse_offset_reset
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
 from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
-from spark_kafka_sink.consumer.polling.call_guard import closed_error
 from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
 from spark_kafka_sink.consumer.polling.consumer_context import Answer, ConsumerContext
 from spark_kafka_sink.consumer.polling.consumer_coordinator import ConsumerCoordinator
@@ -32,8 +34,8 @@ from spark_kafka_sink.consumer.polling.offset_commits import OffsetCommits
 from spark_kafka_sink.consumer.polling.position_lookups import PositionLookups
 from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
 from spark_kafka_sink.consumer.reconciliation.member_values import MemberSettings
-from spark_kafka_sink.errors import KafkaTimeoutError, WakeupError
-from spark_kafka_sink.metrics.clients.client_metrics import create_metrics
+from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError, WakeupError
+from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
@@ -49,13 +51,72 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.polling.coordinator import Coordinator
 
-T = TypeVar("T")
-
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
 #: Seconds by which the network thread's own answer to a timeout may be late.
 _ANSWER_TIMEOUT: Final = 1.0
+#: What a nested call holds.
+_NESTED: Final = nullcontext()
+
+
+def closed_error() -> IllegalStateError:
+    """Return the error of calls after `close`."""
+    return IllegalStateError("the consumer is closed: create another one")
+
+
+class CallGuard:
+    """The call that is running; those of the listener's are nested in another one.
+
+    It protects a consumer from two threads at once, from a forked process, and from calls after
+    `close`. The lock is all its state, and one of the C library, so that no Ctrl-C leaves a call
+    behind that has ended. Then not even `close` could run.
+    """
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        """Start without a call, in the current process; `settle` begins each that is not nested."""
+        self._settle = settle
+        self._process_id = os.getpid()
+        self.is_closed = False
+        self._lock = threading.Lock()
+        #: The thread of the last call, which may have ended.
+        self._thread: int | None = None
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is another process than that of the consumer."""
+        return os.getpid() != self._process_id
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether a call of this thread is running."""
+        return self._lock.locked() and self._thread == threading.get_ident()
+
+    def call(self, *, closes: bool = False) -> AbstractContextManager[Any]:
+        """Return what to hold during a call.
+
+        Raises IllegalStateError beside another thread's call, after a fork, and unless it `closes`
+        the consumer, after that.
+        """
+        if self.is_forked:
+            raise IllegalStateError(
+                "the consumer was created in another process: create one in each process"
+            )
+        is_nested = self.is_calling
+        if self._lock.locked() and not is_nested:
+            raise IllegalStateError(
+                "the consumer is used by two threads at once: give each thread a consumer "
+                "of its own, or a lock; only wakeup() may be called by any thread"
+            )
+        if self.is_closed and not closes:
+            raise closed_error()
+        if is_nested:
+            return _NESTED
+        self._settle()
+        self._thread = threading.get_ident()
+        return self._lock
 
 
 class ConsumerCore:

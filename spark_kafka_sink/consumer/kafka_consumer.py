@@ -9,6 +9,9 @@ A consumer must be created in the process that uses it, and is never pickled.
 
 from __future__ import annotations
 
+import re
+import threading
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
@@ -20,19 +23,10 @@ from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
 from spark_kafka_sink.consumer.broker_questions import BrokerQuestions
 from spark_kafka_sink.consumer.commits import Commits
-from spark_kafka_sink.consumer.consumer_core import ConsumerCore
+from spark_kafka_sink.consumer.consumer_core import CallGuard, ConsumerCore
 from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
-from spark_kafka_sink.consumer.polling.call_arguments import (
-    check_callback,
-    check_listener,
-    pattern_of,
-    seconds_of,
-    times_of,
-    topics_of,
-)
-from spark_kafka_sink.consumer.polling.call_guard import CallGuard
 from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
 from spark_kafka_sink.consumer.read_arguments import check_columns
@@ -40,6 +34,10 @@ from spark_kafka_sink.consumer.records.deserializers import resolve_deserializer
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.offset_arguments import (
+    INT64,
+    is_integer,
+    number_of,
+    number_of_seconds,
     offset_of,
     offsets_of,
     partition_of,
@@ -49,8 +47,7 @@ from spark_kafka_sink.offset_arguments import (
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     import pyarrow as pa
@@ -58,8 +55,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.polling.coordinator import Coordinator
     from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
-    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
-    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
     from spark_kafka_sink.model import (
         ConsumerGroupMetadata,
         OffsetAndMetadata,
@@ -71,6 +67,8 @@ if TYPE_CHECKING:
 CLOSE_TIMEOUT: Final = 30.0
 #: Seconds of each `poll` of an iteration.
 _ITERATION_TIMEOUT: Final = 1.0
+#: The methods of a ConsumerRebalanceListener.
+_LISTENER = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
 
 class KafkaConsumer:
@@ -598,3 +596,71 @@ class KafkaConsumer:
             with self._context.lock:
                 return self._subscriptions.all_consumed()
         return offsets_of(offsets)
+
+
+# --- the arguments of the methods, checked: a mistake is raised where it was made
+
+
+def seconds_of(timeout: float) -> float:
+    """Return a timeout in seconds, as much as a thread can wait."""
+    seconds = number_of_seconds(timeout)
+    if not seconds >= 0:
+        raise ValueError(f"timeout is {timeout}, but must be a number of seconds from 0 on")
+    return min(seconds, threading.TIMEOUT_MAX / 2)
+
+
+def topics_of(topics: object) -> list[str]:
+    """Return the names of topics; a text is one name."""
+    if isinstance(topics, str):
+        return [topic_of(topics)]
+    if isinstance(topics, re.Pattern):
+        raise TypeError("topics are names: pass a regular expression as `pattern`")
+    if not isinstance(topics, Iterable):
+        raise TypeError(f"topics are names, not {topics!r}")
+    return [topic_of(each) for each in topics]
+
+
+def pattern_of(pattern: object) -> re.Pattern[str]:
+    """Return a compiled regular expression."""
+    if isinstance(pattern, re.Pattern) and isinstance(pattern.pattern, str):
+        return pattern
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern is a regular expression as text, not {pattern!r}")
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"pattern is not a regular expression: {error}") from error
+
+
+def check_listener(listener: object) -> None:
+    """Raise TypeError for an object without the methods of a ConsumerRebalanceListener."""
+    missing = [name for name in _LISTENER if not callable(getattr(listener, name, None))]
+    if listener is not None and missing:
+        raise TypeError(
+            f"the listener has no method {missing[0]}: derive its class from "
+            "ConsumerRebalanceListener"
+        )
+
+
+def check_callback(callback: object) -> None:
+    """Raise TypeError for a callback that cannot be called."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is a function of offsets and error, not {callback!r}")
+
+
+def times_of(times: object) -> dict[TopicPartition, int]:
+    """Return the times of several partitions."""
+    if not isinstance(times, Mapping):
+        raise TypeError(f"times are a mapping of TopicPartition to ms since 1970, not {times!r}")
+    return {partition_of(each): _time_of(each, time) for each, time in times.items()}
+
+
+def _time_of(partition: TopicPartition, time: object) -> int:
+    if not is_integer(time):
+        raise TypeError(
+            f"{partition}: a time is a whole number of ms since 1970, such as "
+            f"int(moment.timestamp() * 1000) of a datetime, not {time!r}"
+        )
+    if number_of(time, f"{partition}: a time", bits=INT64) < 0:
+        raise ValueError(f"{partition}: the time {time} is negative")
+    return time

@@ -18,8 +18,7 @@ from spark_kafka_sink.consumer.membership.subscription_state import UseOfFetched
 from spark_kafka_sink.consumer.polling.topic_updates import why_missing
 from spark_kafka_sink.consumer.reconciliation.member_values import Assign
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
-from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
-from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
+from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords, RecordDecoders
 from spark_kafka_sink.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.record.reading.schema import arrow_schema

@@ -1,15 +1,83 @@
-"""A metric: a name and a measurement (org.apache.kafka.common.metrics.KafkaMetric)."""
+"""A metric: a name, settings and a measurement (org.apache.kafka.common.metrics.KafkaMetric)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink import display
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from spark_kafka_sink.metrics.metric_name import MetricName
+#: The shortest window, in seconds: one with metrics.sample.window.ms=0 could hold no event.
+MIN_WINDOW: Final = 0.001
+
+
+class RecordingLevel(IntEnum):
+    """The detail level of a metric (`metrics.recording.level`, Kafka's Sensor.RecordingLevel)."""
+
+    INFO = 0
+    DEBUG = 1
+    TRACE = 2
+
+    def should_record(self, configured: RecordingLevel) -> bool:
+        """Return whether a sensor of this level records if `configured` is the configured level."""
+        return self <= configured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricConfig:
+    """The settings of a metrics registry: sampling and recording level (Kafka's MetricConfig).
+
+    Raises ValueError if no statistic can be computed with them.
+    """
+
+    #: `metrics.num.samples`: the number of windows that a value is computed from.
+    samples: int = 2
+    #: `metrics.sample.window.ms`, in seconds.
+    window: float = 30.0
+    recording_level: RecordingLevel = RecordingLevel.INFO
+    #: Tags of every metric in the registry, such as the client's id.
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Validate the number and the length of the windows."""
+        if self.samples < 1:
+            raise ValueError(f"metrics.num.samples must be at least 1, not {self.samples}")
+        if self.window < MIN_WINDOW:
+            raise ValueError(f"a metrics window must be at least 1 ms long, not {self.window} s")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricName:
+    """A name within a group, and the tags that distinguish its instances (Kafka's MetricName).
+
+    Two names are equal if their name, group and tags are equal, whatever their descriptions.
+
+    `description` is a human-readable text.
+
+    >>> str(MetricName("record-send-rate", "producer-metrics", tags={"client-id": "orders"}))
+    'producer-metrics:record-send-rate{client-id=orders}'
+    """
+
+    #: For example `record-send-rate`.
+    name: str
+    #: For example `producer-metrics`.
+    group: str
+    description: str = field(default="", compare=False)
+    #: For example `{"client-id": "producer-1", "topic": "orders"}`.
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        """Hash the fields that are compared."""
+        return hash((self.name, self.group, frozenset(self.tags.items())))
+
+    def __str__(self) -> str:
+        """Format it as `group:name{tag=value}`."""
+        tags = ",".join(f"{tag}={value}" for tag, value in self.tags.items())
+        return f"{self.group}:{self.name}{{{tags}}}"
 
 
 class KafkaMetric:

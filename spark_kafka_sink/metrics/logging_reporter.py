@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
-    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
 
 DEFAULT_INTERVAL: Final = 60.0
 #: How long `close` waits for a line that is being written, in seconds.

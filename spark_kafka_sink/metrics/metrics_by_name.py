@@ -6,8 +6,7 @@ import math
 from collections import Counter
 
 from spark_kafka_sink import display
-from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
-from spark_kafka_sink.metrics.metric_name import MetricName
+from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
 
 
 class MetricsByName(dict[MetricName, KafkaMetric]):

@@ -6,7 +6,7 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.metrics.metric_config import RecordingLevel
+from spark_kafka_sink.metrics.kafka_metric import RecordingLevel
 from spark_kafka_sink.metrics.snapshot import Summary
 from spark_kafka_sink.metrics.stats import (
     CountRate,
@@ -19,8 +19,7 @@ from spark_kafka_sink.metrics.stats import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.metrics.metric_config import MetricConfig
-    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.kafka_metric import MetricConfig, MetricName
     from spark_kafka_sink.metrics.stats import Stat
 
 NANOSECONDS_PER_SECOND = 1e9

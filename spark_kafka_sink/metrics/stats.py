@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.metrics.metric_config import MetricConfig
+    from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 
 #: The shortest time, in seconds, that a rate is computed over: a shorter one would give noise.
 MIN_ELAPSED: Final = 0.001

@@ -1,7 +1,8 @@
 """Metadata requests and waits for topics (NetworkClient.DefaultMetadataUpdater, waitOnMetadata).
 
 At most one request is under way; callers that need metadata in the meantime share it. The network
-client chooses the node to send it to, `Metadata` decides what to request and when.
+client chooses the node to send it to, `Metadata` decides what to request and when, and
+`MetadataRecovery` when to start again from bootstrap.servers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.base.timeout_check import done_by
-from spark_kafka_sink.network.cluster.metadata_recovery import MetadataRecovery
+from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -37,6 +38,43 @@ if TYPE_CHECKING:
 
 #: The first Metadata version that returns the authorized operations of a topic (KIP-430).
 TOPIC_RIGHTS_VERSION = 8
+
+
+class MetadataRecovery:
+    """The time for which metadata requests have failed, and when to rebootstrap because of it.
+
+    To rebootstrap is to forget the known brokers and start again from bootstrap.servers. With
+    metadata.recovery.strategy=rebootstrap there are three triggers: no known broker can be reached,
+    which the network client detects itself (KIP-899); a broker answers REBOOTSTRAP_REQUIRED; or
+    brokers can be reached, but none has returned metadata for
+    metadata.recovery.rebootstrap.trigger.ms (both KIP-1102), which is timed here. With `none` the
+    client never rebootstraps. Reads no clock: callers pass times in seconds.
+    """
+
+    def __init__(self, *, enabled: bool, trigger: float) -> None:
+        """Set whether the strategy is `rebootstrap`, and the trigger in seconds."""
+        self.is_enabled = enabled
+        self._trigger = trigger
+        self._asking_since: float | None = None
+
+    def asking(self, now: float) -> None:
+        """Record that metadata is being requested."""
+        if self._asking_since is None:
+            self._asking_since = now
+
+    def answered(self) -> None:
+        """Record that metadata has arrived."""
+        self._asking_since = None
+
+    def due_at(self) -> float:
+        """Return when to rebootstrap, whether or not brokers can be reached."""
+        if not self.is_enabled or self._asking_since is None:
+            return NEVER
+        return self._asking_since + self._trigger
+
+    def rebootstrapped(self, now: float) -> None:
+        """Record that the known brokers were forgotten, and restart the timer."""
+        self._asking_since = now
 
 
 class MetadataClient(Protocol):

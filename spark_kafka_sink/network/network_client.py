@@ -12,6 +12,8 @@ import asyncio
 import logging
 import random
 import time
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.display import printable
@@ -23,17 +25,14 @@ from spark_kafka_sink.errors import (
     NetworkError,
     UnsupportedVersionError,
 )
-from spark_kafka_sink.model import host_and_port
+from spark_kafka_sink.model import Node, host_and_port
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.timeout_check import done_by
 from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.network.cluster.bootstrap_nodes import BootstrapNodes
-from spark_kafka_sink.network.cluster.cluster_connection_states import ClusterConnectionStates
-from spark_kafka_sink.network.cluster.least_loaded_node import (
-    Availability,
-    LeastLoadedNode,
-    least_loaded_node,
+from spark_kafka_sink.network.cluster.cluster_connection_states import (
+    ClusterConnectionStates,
+    ConnectionState,
 )
 from spark_kafka_sink.network.cluster.metadata import Metadata
 from spark_kafka_sink.network.cluster.unreached_nodes import UnreachedNodes
@@ -54,10 +53,9 @@ from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.network.transport.transport import SocketOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from spark_kafka_sink.config.client_config import ClientConfig
-    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.network_listener import NetworkListener
     from spark_kafka_sink.network.transport.transport import Transport
 
@@ -69,6 +67,114 @@ REFUSALS: Final = (AuthenticationError, ConfigError, IllegalStateError)
 #: thousands of hosts makes it open as many sockets at once. Further attempts wait in their order;
 #: the time for setting up a connection begins with its turn.
 MAX_ATTEMPTS: Final = 64
+
+
+class Availability(Enum):
+    """The availability of a node, best first."""
+
+    #: Connected, with room for a request.
+    READY = auto()
+    #: A connection attempt is under way: wait for it before trying any other node.
+    CONNECTING = auto()
+    #: Not connected, and an attempt may begin now.
+    CAN_CONNECT = auto()
+    #: Connected, but with max.in.flight requests already; they would be answered first.
+    SATURATED = auto()
+    #: Connected, but throttled by the broker for a while (KIP-219).
+    THROTTLED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class LeastLoadedNode:
+    """The chosen node, and its availability."""
+
+    node: Node
+    availability: Availability
+
+
+def least_loaded_node(
+    nodes: Iterable[Node],
+    states: ClusterConnectionStates,
+    in_flight: Callable[[int], int],
+    *,
+    max_in_flight: int,
+    now: float,
+) -> LeastLoadedNode | None:
+    """Return the node for a request that any node can answer (NetworkClient.leastLoadedNode).
+
+    It is the one with the best availability, then the lowest load; the first of equals. Of the
+    nodes without a connection, the one tried least recently takes precedence. Returns None if all
+    are disconnected and none may be tried yet. Does no I/O.
+    """
+    best: tuple[int, float] | None = None
+    chosen: LeastLoadedNode | None = None
+    for node in nodes:
+        count = in_flight(node.node_id)
+        availability = _availability(node.node_id, states, count < max_in_flight, now)
+        if availability is None:
+            continue
+        load = (
+            states.last_attempt_at(node.node_id)
+            if availability is Availability.CAN_CONNECT
+            else float(count)
+        )
+        rank = (availability.value, load)
+        if best is None or rank < best:
+            best, chosen = rank, LeastLoadedNode(node, availability)
+    return chosen
+
+
+class BootstrapNodes:
+    """The nodes to start from: those of bootstrap.servers.
+
+    With client.dns.lookup=resolve_canonical_bootstrap_servers_only, each address of a server
+    becomes a node under its canonical name. That is the name in a certificate or a Kerberos
+    principal if the configured server is an alias for all of them (KIP-235).
+    """
+
+    def __init__(
+        self, servers: Sequence[tuple[str, int]], *, resolver: HostResolver, canonical: bool
+    ) -> None:
+        """Create the nodes without looking up any name."""
+        self._servers = servers
+        self._resolver = resolver
+        self._canonical = canonical
+        self._is_resolved = not canonical
+        self.nodes = self._numbered(servers)
+
+    @staticmethod
+    def _numbered(servers: Sequence[tuple[str, int]]) -> tuple[Node, ...]:
+        return tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(servers))
+
+    async def resolve_once(self, deadline: float) -> None:
+        """Look up the canonical names, if they are needed and not known yet.
+
+        A server whose name is not found by the deadline remains as configured: connecting to it
+        will show why. The next call looks it up again.
+        """
+        if self._is_resolved:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                found = await asyncio.gather(*(self._resolve(*server) for server in self._servers))
+        except TimeoutError:
+            return
+        self._is_resolved = all(is_found for _, is_found in found)
+        self.nodes = self._numbered(
+            list(dict.fromkeys(server for servers, _ in found for server in servers))
+        )
+
+    async def _resolve(self, host: str, port: int) -> tuple[list[tuple[str, int]], bool]:
+        """Return the servers that a server stands for, and whether its name was found."""
+        try:
+            names = await self._resolver.canonical_names(host)
+        except OSError:
+            return [(host, port)], False
+        return [(name, port) for name in names or [host]], True
+
+    def forget(self) -> None:
+        """Look up the names again next time, since their addresses may have changed."""
+        self._is_resolved = not self._canonical
 
 
 class NetworkClient:
@@ -556,6 +662,22 @@ class NetworkClient:
         for connection in list(self._connections.values()):
             connection.close()
         await self._security.close()
+
+
+def _availability(
+    node_id: int,
+    states: ClusterConnectionStates,
+    has_room: bool,  # noqa: FBT001 - one of the two things that decide
+    now: float,
+) -> Availability | None:
+    state = states.state(node_id)
+    if state is ConnectionState.READY:
+        if not states.is_sendable(node_id, now):
+            return Availability.THROTTLED
+        return Availability.READY if has_room else Availability.SATURATED
+    if state is ConnectionState.CONNECTING:
+        return Availability.CONNECTING
+    return Availability.CAN_CONNECT if states.can_connect(node_id, now) else None
 
 
 def _seconds_or_none(milliseconds: int) -> float | None:

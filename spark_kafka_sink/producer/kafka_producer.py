@@ -4,7 +4,7 @@ Calling threads stage records or write columns. They block only for memory and f
 new topic, and never longer than max.block.ms. A daemon thread runs one asyncio loop that owns all
 sockets. No delivery relies on `atexit` or on the garbage collector: a worker may be killed at any
 moment, and a record that was not acknowledged by then was never reported as written. But a script
-that ends without `close` still sends its records (`exit_flush`).
+that ends without `close` still sends its records (`OpenProducers`).
 
 A producer must be created in the process that uses it, and is never pickled. `record_staging`
 handles the records that `send` does not stage itself, and `transactional_calls` the transactional
@@ -13,10 +13,13 @@ calls; `producer_core` holds the parts that talk to the brokers.
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
-from contextlib import ExitStack
+import threading
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from weakref import WeakSet
 
 from spark_kafka_sink import display
@@ -28,7 +31,6 @@ from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
 from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
 from spark_kafka_sink.offset_arguments import check_group, check_transactional_id, offsets_of
 from spark_kafka_sink.producer.batch.delivery_errors import about_row
-from spark_kafka_sink.producer.exit_flush import EXIT_SECONDS, open_producers
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore
@@ -54,8 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
-    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
     from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
     from spark_kafka_sink.model import (
         ConsumerGroupMetadata,
@@ -65,6 +66,10 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.record.columns import RecordColumns
 
+logger = logging.getLogger(__name__)
+
+#: The seconds that the flush of all producers may take together.
+EXIT_SECONDS: Final = 5.0
 #: The number of staged items that make a full chunk.
 CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
 #: The metrics that a notebook shows, in words.
@@ -75,6 +80,74 @@ _SHOWN_METRICS = {
     "record-retry-total": "records retried",
     "record-error-total": "records failed",
 }
+
+
+class OpenProducers:
+    """The producers of a process that must be flushed when it ends.
+
+    They were not closed, or are still closing after they were dropped. At exit, Python waits for
+    the non-daemon threads, calls the functions of `atexit`, and only then stops the daemon threads.
+    So network threads still send while `end` waits for them. It flushes for a few seconds at most,
+    since a dead broker must not keep a process alive, and logs what was lost. An open transaction
+    is not ended: only its owner knows whether it is complete.
+
+    Nothing here may need a new thread: Python 3.12 and later start none at this point. Delivery
+    never relies on it either, because a process that is killed calls no function of `atexit`.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        #: A producer whose network thread has ended may be garbage-collected.
+        self._cores: WeakSet[ProducerCore] = WeakSet()
+        # Producers that were dropped are closed by threads of their own.
+        self._lock = threading.RLock()
+
+    def add(self, core: ProducerCore) -> None:
+        """Add a producer that was just started."""
+        with self._lock:
+            self._cores.add(core)
+
+    def discard(self, core: ProducerCore) -> None:
+        """Remove a producer that is closed, if it is there."""
+        with self._lock:
+            self._cores.discard(core)
+
+    def forget_all(self) -> None:
+        """Remove all producers: they belong to the process that this one was forked from."""
+        self._cores, self._lock = WeakSet(), threading.RLock()
+
+    def end(self) -> None:
+        """Flush all producers within `EXIT_SECONDS`, and log what is not sent then.
+
+        Ctrl-C ends the flush. Producers with an open transaction are not flushed.
+        """
+        with self._lock:
+            cores = list(self._cores)
+        flushed = {core: core.failed_records for core in cores if not core.has_open_transaction}
+        with suppress(KeyboardInterrupt):
+            give_up_at = {core: core.clock() + EXIT_SECONDS for core in flushed}
+            # All of them first, so that they send at the same time.
+            for core in flushed:
+                _flush(core, 0)
+            for core in flushed:
+                _flush(core, max(give_up_at[core] - core.clock(), 0))
+        for core in cores:
+            if core not in flushed:
+                core.warn_of_open_transaction()
+            elif lost := core.unsent_records + core.failed_records - flushed[core]:
+                logger.warning(
+                    "%s of the producer %r had not been acknowledged when the process ended, and "
+                    "may be lost: call flush() or close() before the end. Last error of a "
+                    "connection: %s",
+                    "1 record" if lost == 1 else f"{lost} records",
+                    core.client_id,
+                    core.last_error or "none",
+                )
+
+
+#: The producers of this process.
+open_producers: Final = OpenProducers()
+atexit.register(open_producers.end)
 
 
 class KafkaProducer:
@@ -506,6 +579,12 @@ class KafkaProducer:
     def _check_can_call(self) -> None:
         self._staging.check_usable()
         self._staging.check_may_wait()
+
+
+def _flush(core: ProducerCore, timeout: float) -> None:
+    # What is not sent in time is counted; no error may keep the others from being flushed.
+    with suppress(Exception):
+        core.flush(timeout)
 
 
 def _close(core: ProducerCore, plug_ins: PlugIns, timeout: float | None) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
-from spark_kafka_sink.metrics.clients.client_metrics import create_metrics
+from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.model import AcksByPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.network_thread import JOIN_TIMEOUT, NetworkThread
@@ -23,9 +23,8 @@ from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.first_contact import look_for_brokers
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
-from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
-from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder, BatchSizes
 from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
 from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer

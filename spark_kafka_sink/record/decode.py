@@ -11,6 +11,7 @@ To check a batch without decoding its records, use `record_batch.validate_record
 
 from __future__ import annotations
 
+import codecs
 import struct
 import sys
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from spark_kafka_sink.record.record_batch import (
     split_record_batches,
     validate_record_batch,
 )
-from spark_kafka_sink.record.utf8 import decode_utf8
 from spark_kafka_sink.record.varint import read_varint, read_varlong
 
 if TYPE_CHECKING:
@@ -36,11 +36,17 @@ if TYPE_CHECKING:
 
 #: Length, attributes, timestamp, offset, key, value and number of headers, one byte each.
 _MIN_RECORD_BYTES: Final = 7
-
 #: version and type, the first fields in the key of a control record (ControlRecordType).
 _CONTROL_KEY: Final = struct.Struct(">hh")
 #: version and coordinatorEpoch, the first fields in the value of a transaction marker.
 _END_TRANSACTION_MARKER: Final = struct.Struct(">hi")
+
+#: In an encoded surrogate, the first byte, and the least value of the second.
+_FIRST_OF_SURROGATE: Final = 0xED
+_SECOND_OF_SURROGATE: Final = 0xA0
+_CONTINUATION: Final = range(0x80, 0xC0)
+_REPLACEMENT: Final = "\ufffd"
+_ERRORS: Final = "spark_kafka_sink.java"
 
 
 class Header(NamedTuple):
@@ -249,3 +255,31 @@ def _read_headers(
         value, position = _read_bytes(data, position, end)
         headers.append(Header(decode_utf8(key), value))
     return tuple(headers), position
+
+
+# --- UTF-8, as in Java
+
+
+def decode_utf8(encoded: bytes) -> str:
+    r"""Decode a string as `new String(bytes, UTF_8)` does in Java: invalid bytes are replaced.
+
+    This is for header keys, in code that is not compiled. Java replaces the bytes of an encoded
+    surrogate together, and Python each of them.
+
+    >>> decode_utf8(b"\xed\xa0\x80"), b"\xed\xa0\x80".decode(errors="replace")
+    ('\ufffd', '\ufffd\ufffd\ufffd')
+    """
+    return encoded.decode("utf-8", _ERRORS)
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    end = error.end
+    first, *rest = error.object[error.start : error.start + 3]
+    if first == _FIRST_OF_SURROGATE and rest and _SECOND_OF_SURROGATE <= rest[0] in _CONTINUATION:
+        end = error.start + (3 if rest[1:] and rest[1] in _CONTINUATION else 2)
+    return _REPLACEMENT, end
+
+
+codecs.register_error(_ERRORS, _replace)

@@ -4,23 +4,19 @@ A `Login` is the lasting part: user and password, or the source of tokens. It cr
 for each exchange. Nothing is fetched or read here: a token's source is described as data, and the
 network layer gets the token.
 
-All errors are ValueErrors whose message begins with a setting and shows no secret.
+All errors of `read_login` are ValueErrors whose message begins with a setting and shows no secret.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from spark_kafka_sink.security.client_credentials import ClientCredentials, check_url, split_url
-from spark_kafka_sink.security.jaas import LoginModule, parse_jaas
-from spark_kafka_sink.security.kerberos import (
-    KRB5_LOGIN_MODULE,
-    KerberosLogin,
-    read_kerberos,
-)
+from spark_kafka_sink.security.kerberos import KRB5_LOGIN_MODULE, KerberosLogin, read_kerberos
 from spark_kafka_sink.security.oauth_bearer import (
     OAuthBearerClient,
     OAuthBearerToken,
@@ -28,15 +24,14 @@ from spark_kafka_sink.security.oauth_bearer import (
     read_token,
     unsecured_token,
 )
-from spark_kafka_sink.security.plain import PlainClient
-from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from urllib.parse import SplitResult
 
-    from spark_kafka_sink.security.sasl import SaslClient
+    from spark_kafka_sink.security.sasl import Expiry, SaslClient
 
 _KAFKA: Final = "org.apache.kafka.common.security."
 _MODULES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
@@ -58,6 +53,134 @@ _OTHER_EXTENSION: Final = "extension_"
 #: The claims that an unsecured token always sets itself.
 _RESERVED_CLAIMS: Final = frozenset({"iat", "exp"})
 _LIFETIME: Final = "3600"
+_NUL = "\0"
+
+#: A token of an entry; a quoted text ends on its line, as in Java's StreamTokenizer.
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+|//[^\r\n]*|/\*.*?\*/)
+      | "(?P<double>(?:\\.|[^"\\\r\n])*)"
+      | '(?P<single>(?:\\.|[^'\\\r\n])*)'
+      | (?P<mark>[=;])
+      | (?P<word>[^\s=;"']+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_CONTROLS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_CONTROL_FLAGS: Final = ("required", "requisite", "sufficient", "optional")
+
+
+# --- the entries of sasl.jaas.config
+
+
+@dataclass(frozen=True, slots=True)
+class LoginModule:
+    """A JAAS login entry; its repr does not show the options, which may be secrets."""
+
+    #: The name of the Java class.
+    name: str
+    options: Mapping[str, str] = field(repr=False)
+
+    def is_class(self, java_class: str) -> bool:
+        """Return whether it names this class, which some platforms ship under their own prefix."""
+        return self.name == java_class or self.name.endswith(f".{java_class}")
+
+
+class _Token(NamedTuple):
+    text: str
+    #: Whether it is an unquoted `=` or `;`.
+    is_mark: bool = False
+
+
+_EQUALS: Final = _Token("=", is_mark=True)
+_END: Final = _Token(";", is_mark=True)
+
+
+def parse_jaas(text: str) -> LoginModule:
+    """Parse the only entry of a `sasl.jaas.config`: a login module and its options.
+
+        org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b";
+
+    Parsed like `org.apache.kafka.common.security.JaasConfig`, with Java's escapes in quotes and
+    both of its kinds of comments; unquoted values are accepted in any form.
+
+    Raises ValueError, whose message is the end of a sentence about the setting. The entry holds
+    passwords, so errors show nothing of it but the name of the module.
+    """
+    tokens = _tokens(text)
+    name, flag = next(tokens, _END), next(tokens, _END)
+    if name.is_mark or flag.is_mark or flag.text.lower() not in _CONTROL_FLAGS:
+        raise ValueError("must begin with a login module and the word 'required'")
+    options = {}
+    while (key := next(tokens, None)) != _END:
+        if key is None:
+            raise ValueError("must end with a semicolon")
+        equals, value = next(tokens, _END), next(tokens, _END)
+        if key.is_mark or equals != _EQUALS or value.is_mark:
+            raise ValueError(
+                'must give options as name="value"; a quote within a value is written \\"'
+            )
+        options[key.text] = value.text
+    if next(tokens, None) is not None:
+        raise ValueError("must name one login module, with nothing after its semicolon")
+    return LoginModule(name.text, options)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise ValueError("has a quote that is not closed on its line")
+        position = found.end()
+        kind = found.lastgroup
+        if kind in {"single", "double"}:
+            yield _Token(_unescape(found[kind]))
+        elif kind != "space":
+            yield _Token(found[0], is_mark=kind == "mark")
+
+
+def _unescape(quoted: str) -> str:
+    def replacement(escape: re.Match[str]) -> str:
+        code = escape[1]
+        return (
+            chr(int(code, 8)) if code in "01234567" or len(code) > 1 else _CONTROLS.get(code, code)
+        )
+
+    return _ESCAPE.sub(replacement, quoted)
+
+
+# --- logins
+
+
+class PlainClient:
+    """A PLAIN exchange (RFC 4616), which consists of a single message.
+
+    It has the username and the password in clear text. Only TLS protects them in transit.
+    """
+
+    mechanism = SaslMechanism.PLAIN
+    failure = None
+    expiry: Expiry | None = None
+    hidden: Collection[str] = ()
+    advice = CHECK_LOGIN
+
+    def __init__(self, username: str, password: str) -> None:
+        """Set the credentials; ValueError for a NUL, which would shift the border between them."""
+        for name, value in (("username", username), ("password", password)):
+            if _NUL in value:
+                raise ValueError(f"the {name} must not contain NUL")
+        self.user = username
+        self.secret = password
+        self.is_complete = False
+
+    def initial_response(self) -> bytes:
+        """Return the message, without an authorization id: the user acts as themselves."""
+        self.is_complete = True
+        return f"{_NUL}{self.user}{_NUL}{self.secret}".encode()
+
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:  # noqa: ARG002
+        """Return None: what the broker sends with its consent changes nothing."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +276,9 @@ def login_module(login: Login) -> str:
     if isinstance(login, TokenLogin) and isinstance(login.source, MskIamToken):
         return _IAM_MODULE
     return _MODULES[login.mechanism]
+
+
+# --- the settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from pyspark.taskcontext import TaskContext
 
-from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.errors import ConfigError, KafkaError, SchemaError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from spark_kafka_sink.config.lookup.allow_lists import PATHS
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.network.authentication.kerberos_tickets import begin_gssapi
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.security.jaas import parse_jaas
 from spark_kafka_sink.security.kerberos import read_kerberos
+from spark_kafka_sink.security.login import parse_jaas
 from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.kafka.process_nodes import ProcessNodes

@@ -11,7 +11,7 @@ from spark_kafka_sink.admin.cluster_check import describe_topics
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import AuthenticationError
-from spark_kafka_sink.network.authentication import sasl_session
+from spark_kafka_sink.network.authentication import sasl_authenticator
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.spark.data_source import KafkaSink
 from tests.support.kafka.java_tools import run_java_tool
@@ -264,7 +264,7 @@ def test_a_renewal_that_comes_too_soon_ends_only_the_connection(
 ):
     """A broker refuses a second one within a second; the client connects again."""
     for name in ("RENEWAL_SHARE", "RENEWAL_JITTER", "MIN_INTERVAL"):
-        monkeypatch.setattr(sasl_session, name, 0.0)
+        monkeypatch.setattr(sasl_authenticator, name, 0.0)
     topic = secured_kafka.create_topic(1)
     login, trust = bearer(protocol="SASL_SSL"), tls(certificates.authority, "SASL_SSL")
     offsets = []

@@ -121,14 +121,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "consumer": ("config_def", TOP),
         "options_table": ("config_def", "source", TOP, "admin", "consumer"),
     },
-    "metrics": {
-        TOP: (),
-        "clients": (TOP,),
-    },
     "admin": {
-        "values": (),
-        TOP: ("values",),
-        "client": ("values", TOP),
+        TOP: (),
+        "client": (TOP,),
     },
     "network": {
         "base": (),

@@ -17,7 +17,7 @@ import spark_kafka_sink
 import spark_kafka_sink.observability
 import spark_kafka_sink.testing
 from spark_kafka_sink import errors
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.devbroker.__main__ import parser
 from spark_kafka_sink.devbroker.net import faults
 from spark_kafka_sink.devbroker.net.fault_options import ACTIONS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.refusal import refusal
-from spark_kafka_sink.admin.values.acls import (
+from spark_kafka_sink.admin.values import (
     AclBinding,
     AclBindingFilter,
     AclOperation,

@@ -1,7 +1,8 @@
 """The public client for administrative requests.
 
 Each method is one line of what to ask, in the terms of the modules beside this one, and one line of
-what to do with the answer. The rule for errors is in the docstring of the class, and in `all_of`.
+what to do with the answer. The request about the cluster itself is at the end of this module. The
+rule for errors is in the docstring of the class, and in `all_of`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from spark_kafka_sink.admin import group_calls, transaction_calls
 from spark_kafka_sink.admin.blocking_client import BlockingClient
 from spark_kafka_sink.admin.client import (
     acl_requests,
-    cluster_requests,
     config_requests,
     group_requests,
     partition_requests,
@@ -31,39 +31,52 @@ from spark_kafka_sink.admin.client.arguments import (
     values_of,
 )
 from spark_kafka_sink.admin.client.group_descriptions import describe_groups
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
 from spark_kafka_sink.admin.item_requests import ItemResults, all_of, request_items
+from spark_kafka_sink.admin.refusal import refusal
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_STATES
-from spark_kafka_sink.admin.values.acls import AclBinding, AclBindingFilter
-from spark_kafka_sink.admin.values.configs import ConfigResource
-from spark_kafka_sink.admin.values.groups import GROUP_STATES, GROUP_TYPES
-from spark_kafka_sink.admin.values.topics import NewTopic
+from spark_kafka_sink.admin.values import (
+    GROUP_STATES,
+    GROUP_TYPES,
+    AclBinding,
+    AclBindingFilter,
+    ClusterDescription,
+    ConfigResource,
+    NewTopic,
+    authorized_operations,
+)
 from spark_kafka_sink.config.admin.admin_config import AdminConfig
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.offset_arguments import INT64, number_of, partitions_of, text_of
+from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls
     from spark_kafka_sink.admin.item_requests import ItemRequest
-    from spark_kafka_sink.admin.transaction_values import (
-        TransactionDescription,
-        TransactionListing,
-    )
-    from spark_kafka_sink.admin.values.cluster import ClusterDescription
-    from spark_kafka_sink.admin.values.configs import AlterConfigOp, ConfigEntry
-    from spark_kafka_sink.admin.values.groups import ConsumerGroupDescription, ConsumerGroupListing
-    from spark_kafka_sink.admin.values.offsets import ListedOffset
-    from spark_kafka_sink.admin.values.producers import ProducerState
-    from spark_kafka_sink.admin.values.topics import (
+    from spark_kafka_sink.admin.transaction_values import TransactionDescription, TransactionListing
+    from spark_kafka_sink.admin.values import (
+        AlterConfigOp,
+        ConfigEntry,
+        ConsumerGroupDescription,
+        ConsumerGroupListing,
         CreatedTopic,
+        ListedOffset,
         NewPartitions,
+        ProducerState,
         TopicDescription,
         TopicListing,
     )
     from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
+    from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterResponse
     from spark_kafka_sink.protocol.schema import ResponseT
+
+#: The longest timeout: requests carry it as a signed 32-bit number of milliseconds.
+_LONGEST_SECONDS = (2**31 - 1) / 1000
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -283,10 +296,8 @@ class AdminClient(BlockingClient):
         With `include_authorized_operations` it says what this user may do with the cluster.
         `timeout` is in seconds.
         """
-        call = cluster_requests.describe_cluster_call(
-            include_authorized_operations=include_authorized_operations
-        )
-        return cluster_requests.described_cluster(self._call(call, timeout))
+        call = describe_cluster_call(include_authorized_operations=include_authorized_operations)
+        return described_cluster(self._call(call, timeout))
 
     # --- consumer groups
 
@@ -545,9 +556,30 @@ class AdminClient(BlockingClient):
         return min(seconds_of(timeout), _LONGEST_SECONDS)
 
 
-#: The longest timeout: requests carry it as a signed 32-bit number of milliseconds.
-_LONGEST_SECONDS = (2**31 - 1) / 1000
-_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+def describe_cluster_call(*, include_authorized_operations: bool) -> Call[DescribeClusterResponse]:
+    """Build the call that describes the cluster, which any broker answers."""
+    request = DescribeClusterRequest(
+        include_cluster_authorized_operations=include_authorized_operations
+    )
+    return Call(
+        destination=AnyBroker(),
+        build=lambda _: (request, None),
+        error_codes=lambda answer: (answer.error_code,),
+        what="DescribeCluster",
+    )
+
+
+def described_cluster(response: DescribeClusterResponse) -> ClusterDescription:
+    """Return the description in a response; raises BrokerError."""
+    if response.error_code:
+        raise refusal(response.error_code, "DescribeCluster", response.error_message)
+    nodes = {it.broker_id: Node(it.broker_id, it.host, it.port) for it in response.brokers}
+    return ClusterDescription(
+        cluster_id=response.cluster_id,
+        controller=nodes.get(response.controller_id),
+        nodes=tuple(nodes[node_id] for node_id in sorted(nodes)),
+        authorized_operations=authorized_operations(response.cluster_authorized_operations),
+    )
 
 
 def _raised(answer: ResponseT | KafkaError) -> ResponseT:

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from spark_kafka_sink.admin.values.configs import AlterConfigOp, ConfigResource
-from spark_kafka_sink.admin.values.offsets import OffsetSpec
-from spark_kafka_sink.admin.values.topics import NewPartitions
+from spark_kafka_sink.admin.values import (
+    AlterConfigOp,
+    ConfigResource,
+    NewPartitions,
+    OffsetSpec,
+)
 from spark_kafka_sink.offset_arguments import (
     INT64,
     number_of,

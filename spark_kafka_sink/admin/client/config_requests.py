@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.refusal import refusal
-from spark_kafka_sink.admin.values.configs import (
+from spark_kafka_sink.admin.values import (
     ConfigEntry,
     ConfigResource,
     ConfigResourceType,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
-    from spark_kafka_sink.admin.values.configs import AlterConfigOp
+    from spark_kafka_sink.admin.values import AlterConfigOp
     from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.protocol.messages.describe_configs import (
         DescribeConfigsResourceResult,

@@ -9,12 +9,12 @@ from spark_kafka_sink.admin.cluster_calls import Call
 from spark_kafka_sink.admin.group_calls import forget_group_coordinators, to_group_coordinators
 from spark_kafka_sink.admin.item_requests import ItemRequest, ItemResults, request_items
 from spark_kafka_sink.admin.refusal import refusal
-from spark_kafka_sink.admin.values.acls import authorized_operations
-from spark_kafka_sink.admin.values.groups import (
+from spark_kafka_sink.admin.values import (
     CONSUMER_PROTOCOL_TYPE,
     GROUP_TYPES,
     ConsumerGroupDescription,
     MemberDescription,
+    authorized_operations,
 )
 from spark_kafka_sink.errors import (
     BrokerError,

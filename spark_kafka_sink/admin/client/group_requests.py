@@ -13,7 +13,7 @@ from spark_kafka_sink.admin.group_calls import (
 )
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.refusal import refusal
-from spark_kafka_sink.admin.values.groups import CONSUMER_PROTOCOL_TYPE, ConsumerGroupListing
+from spark_kafka_sink.admin.values import CONSUMER_PROTOCOL_TYPE, ConsumerGroupListing
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -8,8 +8,7 @@ from spark_kafka_sink.admin.client.topic_requests import metadata_call, nodes_of
 from spark_kafka_sink.admin.cluster_calls import Call
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.refusal import refusal
-from spark_kafka_sink.admin.values.offsets import ListedOffset, OffsetSpec
-from spark_kafka_sink.admin.values.producers import ProducerState
+from spark_kafka_sink.admin.values import ListedOffset, OffsetSpec, ProducerState
 from spark_kafka_sink.errors import UnsupportedVersionError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey

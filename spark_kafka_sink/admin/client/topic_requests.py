@@ -9,12 +9,12 @@ from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.refusal import refusal
 from spark_kafka_sink.admin.topic_calls import create_topics_call
-from spark_kafka_sink.admin.values.acls import authorized_operations
-from spark_kafka_sink.admin.values.topics import (
+from spark_kafka_sink.admin.values import (
     CreatedTopic,
     TopicDescription,
     TopicListing,
     TopicPartitionInfo,
+    authorized_operations,
 )
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.messages.create_partitions import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import Destination
-    from spark_kafka_sink.admin.values.topics import NewPartitions, NewTopic
+    from spark_kafka_sink.admin.values import NewPartitions, NewTopic
     from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsResponse

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from spark_kafka_sink.consumer.assignors.java_order import text_order
-from spark_kafka_sink.consumer.assignors.partition_movements import PartitionMovements
+from spark_kafka_sink.consumer.assignors.java_order import HashOrderedPartitions, text_order
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -23,6 +22,58 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import Partitions, Topics
     from spark_kafka_sink.consumer.assignors.rack_info import RackInfo
+
+#: The members between which a partition moves: from, to.
+_Pair: TypeAlias = tuple[str, str]
+
+
+class PartitionMovements:
+    """What has moved between members during one assignment, by partition and by topic.
+
+    If two members have to exchange partitions of a topic, the one that moved there goes back
+    instead, so that each keeps what it had.
+
+    Source: AbstractStickyAssignor.PartitionMovements.
+    """
+
+    def __init__(self) -> None:
+        """Start without a movement."""
+        self._pairs: dict[TopicPartition, _Pair] = {}
+        self._by_topic: defaultdict[str, dict[_Pair, HashOrderedPartitions]] = defaultdict(dict)
+
+    def state(self) -> frozenset[object]:
+        """Return what is recorded, to be compared."""
+        return frozenset(self._pairs.items())
+
+    def move(self, topic_partition: TopicPartition, source: str, target: str) -> None:
+        """Record a movement; several of a partition count as one, or as none if it is back."""
+        earlier = self._pairs.pop(topic_partition, None)
+        if earlier is not None:
+            self._forget(topic_partition, earlier)
+            source = earlier[0]
+            if source == target:
+                return
+        pair = (source, target)
+        self._pairs[topic_partition] = pair
+        self._by_topic[topic_partition.topic].setdefault(pair, HashOrderedPartitions()).add(
+            topic_partition
+        )
+
+    def _forget(self, topic_partition: TopicPartition, pair: _Pair) -> None:
+        moved = self._by_topic[topic_partition.topic]
+        moved[pair].remove(topic_partition)
+        if not moved[pair]:
+            del moved[pair]
+
+    def partition_to_move(
+        self, topic_partition: TopicPartition, source: str, target: str
+    ) -> TopicPartition:
+        """Return the partition to move in place of this one: one that moved the other way."""
+        earlier = self._pairs.get(topic_partition)
+        if earlier is not None:
+            source = earlier[0]
+        back = self._by_topic[topic_partition.topic].get((target, source))
+        return topic_partition if back is None else back.first()
 
 
 class GeneralAssignment:

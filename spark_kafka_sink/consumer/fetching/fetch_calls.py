@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.consumer.fetching.fetch_requests import (
+from spark_kafka_sink.consumer.fetching.fetch_sessions import (
     fetch_request,
     named_leader,
     named_nodes,

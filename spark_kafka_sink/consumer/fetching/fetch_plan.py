@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.consumer.fetching.session_requests import PartitionToFetch
+from spark_kafka_sink.consumer.fetching.fetch_sessions import PartitionToFetch
 from spark_kafka_sink.model import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.metrics.clients.metric_group import MetricGroup
-from spark_kafka_sink.metrics.clients.topic_series import TopicSeries
+from spark_kafka_sink.metrics.client_metrics import MetricGroup, TopicSeries
 from spark_kafka_sink.metrics.stats import Avg, Max, Negated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.kafka_metric import MetricName
     from spark_kafka_sink.metrics.metrics import Metrics
     from spark_kafka_sink.metrics.sensor import Sensor
     from spark_kafka_sink.model import TopicPartition

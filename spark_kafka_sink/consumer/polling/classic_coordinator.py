@@ -1,6 +1,7 @@
-"""The requests of a member of a classic group (the IO of AbstractCoordinator).
+"""The requests and rebalances of a member of a classic group (the IO of AbstractCoordinator).
 
-`ClassicMembership` decides what to do; here it is done.
+`ClassicMembership` decides what to do; here it is done: the requests by the network thread, the
+revocations and assignments by the user's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from spark_kafka_sink.consumer.assignors.assignment_strategies import (
     rebalance_protocol,
 )
 from spark_kafka_sink.consumer.assignors.consumer_protocol import (
+    deserialize_assignment,
     deserialize_subscription,
     serialize_assignment,
     serialize_subscription,
@@ -44,9 +46,8 @@ from spark_kafka_sink.consumer.membership.group_values import (
     Wait,
 )
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
-from spark_kafka_sink.consumer.polling.commit_before_join import CommitBeforeJoin
 from spark_kafka_sink.consumer.polling.coordinator import Coordinator
-from spark_kafka_sink.consumer.polling.rebalances import Rebalances
+from spark_kafka_sink.consumer.polling.rebalance_listener import FirstError
 from spark_kafka_sink.consumer.requests.commit_rules import (
     OffsetCall,
     apply_commit,
@@ -67,7 +68,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, error_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.membership.group_values import (
@@ -77,10 +78,213 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.requests.commit_rules import Verdict
-    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
+
+
+class Rebalances:
+    """What a rebalance of a classic group means for the user's thread (ConsumerCoordinator).
+
+    Partitions are revoked before the group is joined, and assigned afterwards; in both cases the
+    user's listener is called. All methods are called without the lock, and so is the listener.
+    """
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        coordinator: ClassicCoordinator,
+    ) -> None:
+        """Apply what `coordinator` has to say."""
+        self._context = context
+        self._coordinator = coordinator
+        #: Whether a step is running.
+        self.is_running = False
+        #: Whether a method of the listener is running.
+        self._is_telling = False
+
+    def run(self, step: PrepareJoin | CompleteJoin) -> None:
+        """Do what the group demands; raise KafkaError if a method of the listener has raised."""
+        try:
+            self.is_running = True
+            if isinstance(step, PrepareJoin):
+                self._prepare(step)
+            else:
+                self._complete(step)
+        finally:
+            self.is_running = False
+
+    def _prepare(self, step: PrepareJoin) -> None:
+        """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
+        subscriptions = self._context.subscriptions
+        try:
+            with self._context.lock:
+                owned = subscriptions.assigned_partitions
+                topics = subscriptions.subscription.topics
+                is_lost = step.generation.is_reset
+                is_eager = self._coordinator.protocol is RebalanceProtocol.EAGER
+                given_up = owned
+                if not (is_lost or is_eager):
+                    given_up = tuple(each for each in owned if each.topic not in topics)
+                subscriptions.mark_pending_revocation(given_up)
+            try:
+                if is_lost:
+                    self._tell("on_partitions_lost", given_up)
+                else:
+                    self._tell("on_partitions_revoked", given_up, always=is_eager)
+            finally:
+                with self._context.lock:
+                    self._keep(frozenset(owned).difference(given_up))
+        finally:
+            with self._context.lock:
+                subscriptions.subscription.reset_group_topics()
+                self._coordinator.membership.join_prepared(step)
+                self._coordinator.step_done(step)
+
+    def _complete(self, step: CompleteJoin) -> None:
+        """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
+        context, subscriptions = self._context, self._context.subscriptions
+        is_applied = False
+        try:
+            with context.lock:
+                self._coordinator.joined(step.generation)
+            assignment = deserialize_assignment(step.assignment)
+            assigned = assignment.partitions
+            _check_assigned(assigned)
+            with context.lock:
+                is_covered = subscriptions.subscription.covers(assigned)
+                owned = frozenset(subscriptions.assigned_partitions)
+                is_cooperative = self._coordinator.protocol is RebalanceProtocol.COOPERATIVE
+                revoked = owned.difference(assigned) if is_cooperative else frozenset()
+                if not is_covered:
+                    self._coordinator.membership.request_rejoin(
+                        "received assignment does not match the current subscription"
+                    )
+                elif revoked:
+                    subscriptions.mark_pending_revocation(revoked)
+                    self._coordinator.membership.request_rejoin("need to revoke partitions")
+            if not is_covered:
+                return
+            with FirstError() as first:
+                first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
+                first.of(lambda: self._tell_assignor(assignment, step.generation))
+                with context.lock:
+                    topics = {each.topic for each in assigned}
+                    self._coordinator.add_assigned_topics(topics)
+                    for topic in topics:
+                        context.client.metadata.add_topic(topic, context.clock())
+                    added = [each for each in assigned if each not in owned]
+                    subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
+                    is_applied = True
+                try:
+                    first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
+                finally:
+                    with context.lock:
+                        subscriptions.enable_partitions_awaiting_callback(
+                            filter(subscriptions.is_assigned, added)
+                        )
+        finally:
+            with context.lock:
+                self._coordinator.membership.join_completed(step)
+                if not is_applied:
+                    # After Ctrl-C the group believes that this member reads them.
+                    self._coordinator.membership.request_rejoin("an assignment was not applied")
+                self._coordinator.step_done(step)
+                context.tell_user()
+
+    def _tell_assignor(self, assignment: Assignment, generation: Generation) -> None:
+        try:
+            self._coordinator.on_assignment(assignment, generation)
+        except Exception as error:
+            raise KafkaError(
+                f"the assignor's on_assignment raised {type(error).__name__}: {error}. The "
+                "rebalance has gone on without it"
+            ) from error
+
+    def give_up(self) -> None:
+        """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
+        with self._context.lock:
+            # During a rebalance, another member may have them already.
+            is_lost = self._coordinator.membership.stable_generation is None
+            subscriptions = self._context.subscriptions
+            owned = subscriptions.assigned_partitions
+            if not subscriptions.subscription.is_auto_assigned:
+                return
+            subscriptions.mark_pending_revocation(owned)
+            if self._is_telling:
+                # The listener itself has unsubscribed.
+                self._keep(())
+                return
+        try:
+            self._tell("on_partitions_lost" if is_lost else "on_partitions_revoked", owned)
+        finally:
+            with self._context.lock:
+                self._keep(())
+
+    def _keep(self, partitions: Collection[TopicPartition]) -> None:
+        subscriptions = self._context.subscriptions
+        # The listener may have unsubscribed.
+        if subscriptions.subscription.is_auto_assigned:
+            subscriptions.assign_from_subscribed(
+                [each for each in subscriptions.assigned_partitions if each in partitions]
+            )
+
+    def _tell(
+        self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
+    ) -> None:
+        self._is_telling = True
+        try:
+            self._coordinator.tell_listener(method, partitions, always=always)
+        finally:
+            self._is_telling = False
+
+
+class CommitBeforeJoin:
+    """The automatic commits before a member of a classic group joins again, each for one step.
+
+    A commit goes on while the user's thread returns from `poll` and calls it again, so that `poll`
+    keeps to its timeout (Kafka's ConsumerCoordinator.onJoinPrepare). `is_done` is called under the
+    lock.
+    """
+
+    def __init__(self, context: ConsumerContext) -> None:
+        """Start without a commit."""
+        self._context = context
+        self._step: PrepareJoin | None = None
+        self._is_done = False
+
+    def is_done(self, step: PrepareJoin, now: float, *, is_eager: bool) -> bool:
+        """Begin the commit of all positions, unless it has begun; return whether it has ended.
+
+        With an eager assignor no further records are returned, which the commit would not cover.
+        """
+        context = self._context
+        if step != self._step:
+            self._step = step
+            offsets = context.subscriptions.all_consumed()
+            self._is_done = not (context.config.enable_auto_commit and offsets)
+            if not self._is_done:
+                if is_eager:
+                    subscriptions = context.subscriptions
+                    subscriptions.mark_pending_revocation(subscriptions.assigned_partitions)
+                limit = now + context.config.max_poll_interval_ms / 1000
+                context.start(partial(self._commit, step, offsets, limit))
+        return self._is_done
+
+    async def _commit(
+        self,
+        step: PrepareJoin,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: float,
+    ) -> None:
+        try:
+            await self._context.commit_positions(offsets, deadline)
+        finally:
+            with self._context.lock:
+                if step == self._step:
+                    self._is_done = True
+                self._context.tell_user()
 
 
 class ClassicCoordinator(Coordinator):
@@ -521,6 +725,16 @@ class ClassicCoordinator(Coordinator):
                 "the coordinator of group %r answered LeaveGroup with %s",
                 self._settings.group_id,
                 error_name(code),
+            )
+
+
+def _check_assigned(partitions: Iterable[TopicPartition]) -> None:
+    """Raise DecodeError if there is a partition that cannot exist."""
+    for topic, number in partitions:
+        if number < 0:
+            raise DecodeError(
+                f"the group's leader has assigned partition {number} of topic {topic!r}, which "
+                "cannot exist: check the assignor of the group's members"
             )
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch, FetchBuffer
 from spark_kafka_sink.consumer.fetching.fetch_outcomes import FetchOutcome, initialize
 from spark_kafka_sink.consumer.fetching.fetch_plan import plan_fetches
-from spark_kafka_sink.consumer.fetching.fetch_requests import named_nodes
-from spark_kafka_sink.consumer.fetching.fetch_sessions import FetchSession
-from spark_kafka_sink.consumer.fetching.session_requests import (
+from spark_kafka_sink.consumer.fetching.fetch_sessions import (
+    FetchSession,
     build_fetch,
     has_topic_ids,
     named_leaders,
+    named_nodes,
     read_fetch,
 )
 from spark_kafka_sink.errors import KafkaError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.fetching.session_requests import PartitionToFetch
+    from spark_kafka_sink.consumer.fetching.fetch_sessions import PartitionToFetch
     from spark_kafka_sink.consumer.measures.fetch_metrics import FetchedTotals
     from spark_kafka_sink.consumer.polling.consumer_context import ConsumerContext
     from spark_kafka_sink.model import Node, TopicPartition

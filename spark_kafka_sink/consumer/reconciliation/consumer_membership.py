@@ -18,53 +18,303 @@ of the member in `group_member`. Their rules:
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.consumer.membership.coordinator_search import CoordinatorSearch
 from spark_kafka_sink.consumer.membership.group_rules import GroupAction, group_action
-from spark_kafka_sink.consumer.membership.group_values import (
-    FindCoordinator,
-    LeaveOperation,
-    Wait,
-)
+from spark_kafka_sink.consumer.membership.group_values import FindCoordinator, LeaveOperation, Wait
 from spark_kafka_sink.consumer.membership.member_states import MemberState
 from spark_kafka_sink.consumer.reconciliation.group_member import GroupMember
-from spark_kafka_sink.consumer.reconciliation.heartbeat_fields import HeartbeatFields
-from spark_kafka_sink.consumer.reconciliation.heartbeat_rules import (
-    HEARTBEAT_ADVICE,
-    PATTERN_ADVICE,
-    HeartbeatAction,
-    heartbeat_action,
-)
-from spark_kafka_sink.consumer.reconciliation.heartbeat_schedule import HeartbeatSchedule
 from spark_kafka_sink.consumer.reconciliation.member_values import (
     Callback,
     CommitBeforeRevocation,
     MemberSettings,
+    RefreshMetadata,
     SendHeartbeat,
     Step,
 )
-from spark_kafka_sink.consumer.reconciliation.metadata_refresh import MetadataRefresh
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
+from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
+    from spark_kafka_sink.consumer.membership.subscription import Subscription
     from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
+    from spark_kafka_sink.consumer.reconciliation.member_values import LocalAssignment
     from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
         Assignment,
         ConsumerGroupHeartbeatResponse,
     )
 
 _S = MemberState
-_A = HeartbeatAction
 #: The states whose heartbeat does not wait for the interval.
 _URGENT: Final = frozenset({_S.JOINING, _S.ACKNOWLEDGING, _S.LEAVING})
+
+
+class HeartbeatAction(Enum):
+    """The reaction of a member to an answer to ConsumerGroupHeartbeat."""
+
+    #: There is no error.
+    DONE = auto()
+    #: Resend after a back-off.
+    RETRY = auto()
+    #: Resend after a back-off; the next `poll` raises the error.
+    RETRY_AND_RAISE = auto()
+    #: Find the coordinator, then resend at once.
+    FIND_COORDINATOR = auto()
+    #: Give up all partitions, then join again at once.
+    REJOIN = auto()
+    #: The group is gone: fatal, unless the member has left it anyway.
+    FATAL_IN_GROUP = auto()
+    #: The membership ends for good, and the next `poll` raises the error.
+    FATAL = auto()
+
+
+_A, _E = HeartbeatAction, ErrorCode
+
+#: The reaction to each error code, as in AbstractHeartbeatRequestManager.onErrorResponse, with one
+#: difference: a code that is not in the table is retried if Kafka calls it retriable. Any other
+#: code ends the membership.
+HEARTBEAT_RULES: Mapping[int, HeartbeatAction] = {
+    _E.NONE: _A.DONE,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: _A.RETRY,
+    _E.COORDINATOR_NOT_AVAILABLE: _A.FIND_COORDINATOR,
+    _E.NOT_COORDINATOR: _A.FIND_COORDINATOR,
+    # The member keeps its place if the right is granted before the session ends.
+    _E.TOPIC_AUTHORIZATION_FAILED: _A.RETRY_AND_RAISE,
+    _E.UNKNOWN_MEMBER_ID: _A.REJOIN,
+    _E.FENCED_MEMBER_EPOCH: _A.REJOIN,
+    _E.GROUP_ID_NOT_FOUND: _A.FATAL_IN_GROUP,
+    _E.GROUP_AUTHORIZATION_FAILED: _A.FATAL,
+    _E.INVALID_REQUEST: _A.FATAL,
+    _E.INVALID_REGULAR_EXPRESSION: _A.FATAL,
+    _E.GROUP_MAX_SIZE_REACHED: _A.FATAL,
+    _E.UNSUPPORTED_ASSIGNOR: _A.FATAL,
+    _E.UNSUPPORTED_VERSION: _A.FATAL,
+    _E.UNRELEASED_INSTANCE_ID: _A.FATAL,
+    _E.FENCED_INSTANCE_ID: _A.FATAL,
+}
+
+#: What a user can do about an error.
+HEARTBEAT_ADVICE: Mapping[int, str] = {
+    _E.TOPIC_AUTHORIZATION_FAILED: "Grant this user DESCRIBE on the topics of the subscription",
+    _E.GROUP_ID_NOT_FOUND: "Create a new consumer: the group was deleted, or it never existed",
+    _E.GROUP_AUTHORIZATION_FAILED: "Grant this user READ on the group",
+    _E.INVALID_GROUP_ID: "Set group.id to a name that is not empty",
+    _E.INVALID_REQUEST: "Check group.id, group.instance.id, max.poll.interval.ms and the topics of "
+    "the subscription",
+    _E.INVALID_REGULAR_EXPRESSION: "Subscribe with a pattern in the syntax of RE2, which has no "
+    "lookaround and no backreferences",
+    _E.GROUP_MAX_SIZE_REACHED: "Start fewer consumers, or raise group.consumer.max.size of the "
+    "brokers",
+    _E.UNSUPPORTED_ASSIGNOR: "Set group.remote.assignor to one of group.consumer.assignors of the "
+    "brokers, such as uniform or range, or unset it",
+    _E.UNSUPPORTED_VERSION: "Set group.protocol=classic until the brokers are upgraded to Kafka "
+    "4.0 and have the consumer protocol enabled",
+    _E.UNRELEASED_INSTANCE_ID: "Close the other consumer with this group.instance.id, or wait "
+    "until its session times out, and create a new consumer",
+    _E.FENCED_INSTANCE_ID: "Give each consumer of the group a group.instance.id of its own, and "
+    "create a new consumer",
+}
+#: The advice if the brokers support the protocol, but not subscriptions by a pattern of RE2.
+PATTERN_ADVICE = (
+    "Upgrade the brokers to Kafka 4.0, or subscribe with a compiled pattern of Python, which this "
+    "client evaluates"
+)
+
+
+def heartbeat_action(code: int) -> HeartbeatAction:
+    """Return the action for the error code of an answer."""
+    action = HEARTBEAT_RULES.get(code)
+    if action is not None:
+        return action
+    return HeartbeatAction.RETRY if is_retriable(code) else HeartbeatAction.FATAL
+
+
+class HeartbeatSchedule:
+    """The timers of one member: when it sends heartbeats.
+
+    This is Kafka's HeartbeatRequestState without its clock: all times are seconds on the caller's.
+    The coordinator names the interval with every answer. A change of the member's state makes a
+    heartbeat urgent: it does not wait for the interval. Unlike in Java it still waits for the
+    back-off after a failure, or a coordinator that is loading would get the same request in a busy
+    loop.
+    """
+
+    def __init__(self, settings: MemberSettings, now: float) -> None:
+        """Start with a heartbeat that is due, and with the timer of the user's calls of `poll`."""
+        self._settings = settings
+        self._interval = 0.0
+        self._failures = 0
+        #: The end of the interval, and that of the back-off.
+        self._due_at = self._retry_at = now
+        self._poll_until = now
+        self.poll(now)
+
+    @property
+    def interval(self) -> float:
+        """The interval that the coordinator has named; 0 before its first answer."""
+        return self._interval
+
+    @property
+    def poll_until(self) -> float:
+        """When the time for the user's next call of `poll` ends."""
+        return self._poll_until
+
+    def poll(self, now: float) -> None:
+        """Restart the timer of the user's calls of `poll`."""
+        self._poll_until = now + self._settings.rebalance_timeout
+
+    def has_poll_expired(self, now: float) -> bool:
+        """Return whether the user has not called `poll` for max.poll.interval.ms."""
+        return now >= self._poll_until
+
+    def next_at(self, *, is_urgent: bool) -> float:
+        """Return when the next heartbeat is due, if none is in flight."""
+        return self._retry_at if is_urgent else max(self._due_at, self._retry_at)
+
+    def sent(self, now: float) -> None:
+        """Restart the interval."""
+        self._due_at = now + self._interval
+
+    def answered(self, interval: float, now: float) -> None:
+        """Apply the interval of an answer without an error, which ends the back-off.
+
+        The next heartbeat that is not urgent waits for retry.backoff.ms at least, whatever the
+        interval is.
+        """
+        if interval != self._interval:
+            self._interval = interval
+            self._due_at = now + interval
+        self._due_at = max(self._due_at, now + self._settings.backoff.initial)
+        self._failures = 0
+        self._retry_at = now
+
+    def failed(self, now: float, *, may_skip: bool = False) -> None:
+        """End the interval, and start a back-off that grows with each failure (KIP-580).
+
+        With `may_skip` the first failure in a row has no back-off.
+        """
+        self._due_at = self._retry_at = now
+        if self._failures or not may_skip:
+            self._retry_at += self._settings.backoff.delay(self._failures)
+        self._failures += 1
+
+    def reset(self, now: float) -> None:
+        """End the interval and the back-off."""
+        self._failures = 0
+        self._due_at = self._retry_at = now
+
+
+class HeartbeatFields:
+    """The fields of one member's next heartbeat, which depend on what the last one has sent.
+
+    A member sends all fields when it joins. Later it sends only those that changed since the last
+    heartbeat, and after a failed heartbeat all again, because the coordinator may not have got
+    them.
+
+    Source: ConsumerHeartbeatRequestManager.HeartbeatState.
+    """
+
+    def __init__(self, settings: MemberSettings, subscription: Subscription) -> None:
+        """Start as if nothing had been sent."""
+        self._settings = settings
+        self._subscription = subscription
+        self._rebalance_timeout_ms: int | None = None
+        self._topics: tuple[str, ...] | None = None
+        self._pattern: str | None = None
+        self._assignor: str | None = None
+        self._assignment: LocalAssignment | None = None
+
+    def reset(self) -> None:
+        """Forget what was sent."""
+        self._rebalance_timeout_ms = None
+        self._topics = self._pattern = self._assignor = self._assignment = None
+
+    def build_request(
+        self, epoch: int, owned: LocalAssignment, *, is_joining: bool
+    ) -> ConsumerGroupHeartbeatRequest:
+        """Return the next request, and assume from then on that it was received.
+
+        `owned` is what the member has reconciled. `is_joining` sends all fields.
+
+        Source: HeartbeatState.buildRequestData.
+        """
+        settings, subscription = self._settings, self._subscription
+        timeout = round(settings.rebalance_timeout * 1000)
+        topics = tuple(sorted(subscription.topics))
+        pattern, assignor = subscription.broker_pattern, settings.server_assignor
+        sends_timeout = is_joining or timeout != self._rebalance_timeout_ms
+        sends_topics = is_joining or topics != self._topics
+        # An empty regular expression removes the one that was sent before.
+        sends_pattern = (is_joining and pattern is not None) or pattern != self._pattern
+        sends_assignor = is_joining or assignor != self._assignor
+        sends_owned = is_joining or owned != self._assignment
+        self._rebalance_timeout_ms, self._topics, self._pattern = timeout, topics, pattern
+        self._assignor, self._assignment = assignor, owned
+        return ConsumerGroupHeartbeatRequest(
+            group_id=settings.group_id,
+            member_id=settings.member_id,
+            member_epoch=epoch,
+            instance_id=settings.group_instance_id,
+            rack_id=settings.rack_id if is_joining else None,
+            rebalance_timeout_ms=timeout if sends_timeout else -1,
+            subscribed_topic_names=topics if sends_topics else None,
+            subscribed_topic_regex=(pattern or "") if sends_pattern else None,
+            server_assignor=assignor if sends_assignor else None,
+            topic_partitions=_topic_partitions(owned) if sends_owned else None,
+        )
+
+
+class MetadataRefresh:
+    """When to request metadata for topics whose ids have no known names; times are seconds.
+
+    The requests are for one set of topics after another.
+    """
+
+    def __init__(self, backoff: ExponentialBackoff, now: float) -> None:
+        """Start with nothing to request."""
+        self._backoff = backoff
+        self._failures, self._due_at = 0, now
+        self._is_in_flight = False
+        self._topic_ids: frozenset[UUID] = frozenset()
+
+    def due_at(self, topic_ids: frozenset[UUID], now: float) -> float:
+        """Return when to request the names of these topics; never without topics.
+
+        Other topics than those of the last request are due at once.
+        """
+        if not topic_ids or (topic_ids <= self._topic_ids and self._is_in_flight):
+            return inf
+        return self._due_at if topic_ids <= self._topic_ids else now
+
+    def next_step(self, topic_ids: frozenset[UUID], now: float) -> RefreshMetadata | None:
+        """Return the request, if it is due."""
+        if now < self.due_at(topic_ids, now):
+            return None
+        if not topic_ids <= self._topic_ids:
+            self._failures = 0
+        self._topic_ids = topic_ids
+        self._is_in_flight = True
+        return RefreshMetadata(topic_ids)
+
+    def ended(self, now: float) -> None:
+        """Delay the next request by a back-off: there are new metadata, or there is an error."""
+        if self._is_in_flight:
+            self._is_in_flight = False
+            self._due_at = now + self._backoff.delay(self._failures)
+            self._failures += 1
 
 
 class ConsumerMembership:
@@ -357,6 +607,13 @@ class ConsumerMembership:
     def _next_number(self) -> int:
         self._steps += 1
         return self._steps
+
+
+def _topic_partitions(assignment: LocalAssignment) -> tuple[TopicPartitions, ...]:
+    return tuple(
+        TopicPartitions(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in sorted(assignment.partitions.items())
+    )
 
 
 def _leaves(step: SendHeartbeat) -> bool:

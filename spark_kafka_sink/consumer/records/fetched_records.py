@@ -1,5 +1,7 @@
 """The records of one partition's answer to a Fetch that are not yet returned (`CompletedFetch`).
 
+`FewBatches` decodes an answer with few records, and `RecordDecoders` has the decoders for others.
+
 Rules:
 - Nothing is decoded before it is wanted, but then as much as fits into a record batch of Arrow. Its
   rows become objects only when they are returned.
@@ -20,14 +22,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from spark_kafka_sink.consumer.records.consumer_record import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    NULL_SIZE,
+)
 from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
-from spark_kafka_sink.consumer.records.few_records import FewBatches
-from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
-from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
-from spark_kafka_sink.consumer.records.record_rows import RecordRows
+from spark_kafka_sink.consumer.records.record_rows import LeaderEpochs, RecordRows, consumer_records
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES, NO_LEADER_EPOCH
+from spark_kafka_sink.record.decode import DecodeBudget, decode_payload
+from spark_kafka_sink.record.kernel.decode_state import BYTES_PER_HEADER
+from spark_kafka_sink.record.reading.record_decoder import (
+    DEFAULT_MAX_ROWS,
+    BatchIndex,
+    RecordDecoder,
+    memory_limit,
+)
 from spark_kafka_sink.record.reading.schema import RECORD_SCHEMA, arrow_schema
+from spark_kafka_sink.record.record_batch import check_crc, decode_header, split_record_batches
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -37,15 +50,178 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
-    from spark_kafka_sink.consumer.records.deserialization import Fault
-    from spark_kafka_sink.consumer.records.few_records import FewRows
+    from spark_kafka_sink.consumer.records.record_rows import Fault
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.record.reading.record_decoder import BatchIndex, RecordDecoder
+    from spark_kafka_sink.record.decode import Record
+    from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
-_MAX_OFFSET: Final = 2**63 - 1
+#: The kernel takes as long for any few records as `record.decode` for about so many.
+DEFAULT_FEW_RECORDS: Final = 10
+#: The most bytes of an answer with few records, and of its batches when they are decompressed.
+_MOST_BYTES: Final = 1 << 20
+#: The most records and headers of such an answer.
+_MOST_ELEMENTS: Final = 1000
+#: More decoders than this are not kept for later use.
+_MOST_IDLE: Final = 4
 #: The number of records that are made at once if they are taken one by one.
 _MADE_AT_ONCE: Final = 500
+_MAX_INT64: Final = 2**63 - 1
+_MAX_OFFSET: Final = _MAX_INT64
 _OFFSET_FIELD: Final = arrow_schema(["offset"]).field(0)
+
+
+class _Row(NamedTuple):
+    record: Record
+    timestamp_type: int
+
+
+class FewBatches:
+    """The batches of an answer with few records; created by `of`.
+
+    `poll` mostly returns a record that has just been written, alone, for which the calls of the
+    kernel would take longer than its work. It is decoded by `record.decode`, with the same result
+    as by the kernel. All that does not end well here is left to the kernel, and so are aborted
+    transactions: None is returned, and errors are always the kernel's.
+    """
+
+    def __init__(self, batches: Sequence[tuple[RecordBatchHeader, memoryview]]) -> None:
+        self._batches = batches
+
+    @classmethod
+    def of(cls, data: memoryview, most_records: int) -> FewBatches | None:
+        """Return the complete batches of an answer; None if they are too many or malformed."""
+        if data.nbytes > _MOST_BYTES:
+            return None
+        batches = []
+        left = most_records
+        try:
+            for batch in split_record_batches(data):
+                header = decode_header(batch)
+                # Compaction may leave a batch without records.
+                left -= max(header.record_count, 1)
+                if left < 0 or max(header.base_offset, header.last_offset) >= _MAX_INT64:
+                    return None
+                batches.append((header, batch))
+        except CorruptRecordError:
+            return None
+        return cls(batches)
+
+    def index(self, position: int) -> BatchIndex:
+        """Return what `RecordDecoder.index` does of the answer to a request at `position`."""
+        if not self._batches:
+            return BatchIndex(position, 0, 0, NO_LEADER_EPOCH)
+        last, _ = self._batches[-1]
+        return BatchIndex(
+            max(position, last.last_offset + 1),
+            len(self._batches),
+            sum(header.size_in_bytes for header, _ in self._batches),
+            last.partition_leader_epoch,
+        )
+
+    def rows(self, start: int, max_uncompressed_bytes: int) -> FewRows | None:
+        """Return the records from offset `start` on, without control records; None if corrupt."""
+        limit = min(max_uncompressed_bytes, _MOST_BYTES)
+        budget = DecodeBudget(limit, _MOST_ELEMENTS)
+        rows: list[_Row] = []
+        try:
+            for header, batch in self._batches:
+                check_crc(batch)
+                records = decode_payload(header, batch, budget)
+                if not header.is_control:
+                    kind = LOG_APPEND_TIME if header.log_append_time else CREATE_TIME
+                    rows += [_Row(it, kind) for it in records if it.offset >= start]
+        except CorruptRecordError:
+            return None
+        if any(abs(row.record.timestamp) > _MAX_INT64 for row in rows):
+            return None
+        elements = _MOST_ELEMENTS - budget.elements
+        return FewRows(rows, limit - budget.uncompressed_bytes + elements * BYTES_PER_HEADER)
+
+
+class FewRows:
+    """Records that are decoded, with the interface of `RecordRows`."""
+
+    def __init__(self, rows: Sequence[_Row], size: int) -> None:
+        self._rows = rows
+        #: What the records take in memory, in bytes.
+        self.size = size
+        self.offsets = [row.record.offset for row in rows]
+
+    def records(
+        self,
+        start: int,
+        end: int,
+        topic_partition: TopicPartition,
+        epochs: LeaderEpochs,
+        deserializers: Deserializers,
+    ) -> tuple[list[ConsumerRecord], Fault | None]:
+        """Return the records of some rows, and the error of a deserializer that has ended them."""
+        records, timestamp_types = zip(*self._rows[start:end], strict=True)
+        offsets, timestamps, keys, values, headers = zip(*records, strict=True)
+        return consumer_records(
+            topic_partition,
+            len(offsets),
+            deserializers,
+            offsets=offsets,
+            keys=keys,
+            values=values,
+            timestamps=timestamps,
+            timestamp_types=timestamp_types,
+            headers=headers,
+            leader_epochs=epochs.of(offsets),
+            key_sizes=map(_size, keys),
+            value_sizes=map(_size, values),
+        )
+
+
+class RecordDecoders:
+    """The idle decoders of one consumer, and how they decode; not thread-safe.
+
+    Answers of all its partitions use them one after the other: a decoder's memory is large, and to
+    touch new memory costs about as much as to decode into it. A `FetchedRecords` takes a decoder
+    when its first record is wanted, has it to itself until it is exhausted or closed, and then
+    returns it for the next one.
+
+    `check_crcs` is the setting check.crcs. A batch that decompresses to more than
+    `max_uncompressed_batch_bytes` is refused. At most `max_rows` rows are decoded at once. Answers
+    with at most `few_records` need no decoder to become objects: see `FewBatches`.
+    """
+
+    def __init__(
+        self,
+        *,
+        check_crcs: bool = True,
+        max_uncompressed_batch_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES,
+        max_rows: int = DEFAULT_MAX_ROWS,
+        few_records: int = DEFAULT_FEW_RECORDS,
+    ) -> None:
+        self._check_crcs = check_crcs
+        self.max_uncompressed_batch_bytes = max_uncompressed_batch_bytes
+        #: What the records of a poll may take in memory, in bytes.
+        self.poll_bytes = memory_limit(max_uncompressed_batch_bytes)
+        self._max_rows = max_rows
+        self.few_records = few_records
+        #: A full deque forgets its oldest item.
+        self._idle: deque[tuple[Any, RecordDecoder]] = deque(maxlen=_MOST_IDLE)
+
+    def take(self, schema: Any, topic_partition: TopicPartition) -> RecordDecoder:
+        """Return a decoder for a partition, in use nowhere else; raise SchemaError as it does."""
+        for entry in self._idle:
+            if entry[0] is schema or entry[0].equals(schema, check_metadata=True):
+                self._idle.remove(entry)
+                entry[1].assign(*topic_partition)
+                return entry[1]
+        return RecordDecoder(
+            schema,
+            *topic_partition,
+            check_crcs=self._check_crcs,
+            max_rows=self._max_rows,
+            max_uncompressed_bytes=self.max_uncompressed_batch_bytes,
+        )
+
+    def give_back(self, schema: Any, decoder: RecordDecoder) -> None:
+        """Keep a decoder for later, of which nothing is left to flush."""
+        self._idle.append((schema, decoder))
 
 
 class _Reading(NamedTuple):
@@ -349,3 +525,7 @@ class FetchedRecords:
         if offset > self.next_offset:
             self.next_offset = offset
             self.last_epoch = self._epochs.at(offset - 1)
+
+
+def _size(data: bytes | None) -> int:
+    return NULL_SIZE if data is None else len(data)

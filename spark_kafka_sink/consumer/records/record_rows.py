@@ -1,35 +1,105 @@
 """Rows of Arrow as records: the objects of a poll are made column by column.
 
 Each column becomes a list of Python objects at once, in compiled code, and so do the records from
-their columns. There is no statement for each record.
+their columns. There is no statement for each record. `LeaderEpochs` has the leader epoch of each,
+and `deserialized` calls the user's deserializers.
 """
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_right
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
-from spark_kafka_sink.consumer.records.deserialization import deserialized
-from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS
+from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, SizeError
+from spark_kafka_sink.errors import RecordDeserializationError
+from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.record.decode import Header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
 
-    from spark_kafka_sink.consumer.records.deserialization import Fault
-    from spark_kafka_sink.consumer.records.deserializers import Deserializers
-    from spark_kafka_sink.consumer.records.leader_epochs import LeaderEpochs
+    from spark_kafka_sink.consumer.records.deserializers import Deserializers, ResolvedDeserializer
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.record.reading.record_decoder import BatchIndex
 
+#: The part of a record that a deserializer reads.
+Part: TypeAlias = Literal["key", "value"]
 
+#: baseOffset, batchLength and partitionLeaderEpoch, the first fields of a batch.
+_START: Final = struct.Struct(">qii")
+#: The bytes of a batch that batchLength does not count.
+_LOG_OVERHEAD: Final = 12
 #: Makes a tuple of any kind from an iterable, without the checks of its own constructor.
 _NEW: Final[Any] = tuple.__new__
+
+
+class LeaderEpochs:
+    """The leader epoch of each offset in an answer, from the headers of its batches.
+
+    Epochs never decrease in a log. So if the first and the last batch have the same one, all have
+    it, and no other header has to be read.
+    """
+
+    def __init__(self, data: memoryview, index: BatchIndex) -> None:
+        """Read the complete batches that `index` counts."""
+        self._last = index.leader_epoch
+        #: The offsets from which on a batch has another epoch than the one before, and the epochs.
+        self._offsets: list[int] = []
+        self._epochs: list[int] = []
+        if index.batch_count and _START.unpack_from(data)[2] != self._last:
+            self._read_headers(data, index.size)
+
+    def at(self, offset: int) -> int:
+        """Return the epoch of the record at an offset; `NO_LEADER_EPOCH` if it is not known."""
+        if not self._offsets:
+            return self._last
+        return self._epochs[max(bisect_right(self._offsets, offset) - 1, 0)]
+
+    def of(self, offsets: npt.NDArray[np.int64] | Sequence[int]) -> Iterable[int | None]:
+        """Return the epochs of records at offsets, None where it is not known: at least as many."""
+        if not self._offsets:
+            return repeat(_known(self._last))
+        places: Any = np.searchsorted(self._offsets, offsets, side="right") - 1
+        known = [_known(epoch) for epoch in self._epochs]
+        return map(known.__getitem__, places.tolist())
+
+    def _read_headers(self, data: memoryview, size: int) -> None:
+        position = 0
+        while position < size:
+            base_offset, length, epoch = _START.unpack_from(data, position)
+            if not self._epochs or epoch != self._epochs[-1]:
+                self._offsets.append(base_offset)
+                self._epochs.append(epoch)
+            position += length + _LOG_OVERHEAD
+
+
+class Fault(NamedTuple):
+    """The error of a deserializer in a row, counted from 0."""
+
+    row: int
+    part: Part
+    error: Exception
+
+    def about(self, record: ConsumerRecord) -> RecordDeserializationError:
+        """Return the error to raise; `record` has the key and the value as bytes."""
+        error = self.error
+        # Any other error may quote the data, which must not be logged.
+        why = str(error) if isinstance(error, SizeError) else type(error).__name__
+        return RecordDeserializationError(
+            f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: the "
+            f"{self.part}.deserializer cannot read the {self.part} ({why}). To "
+            f"skip the record, seek to offset {record.offset + 1}",
+            record=record,
+            part=self.part,
+        )
 
 
 class _BytesColumn:
@@ -143,6 +213,69 @@ def consumer_records(
         )
     )
     return records, fault
+
+
+def deserialized(
+    deserializers: Deserializers,
+    keys: Iterable[bytes | None],
+    values: Iterable[bytes | None],
+    topic: str,
+    headers: Sequence[tuple[Header, ...]],
+) -> tuple[Iterable[Any], Iterable[Any], Fault | None]:
+    """Return the keys and values of rows, one for each of `headers`, and what has ended them.
+
+    They become objects up to the first record that fails. Records fail in their order, and the key
+    of a record before its value, as in Java's `CompletedFetch` (parseRecord). A record that failed
+    is tried again when it is wanted again.
+    """
+    fault: Fault | None = None
+    if deserializers.key is not None:
+        keys, fault = _objects("key", deserializers.key, keys, topic, headers)
+    if deserializers.value is not None:
+        # The value of a record whose key failed is not needed.
+        wanted = headers if fault is None else headers[: fault.row]
+        values, value_fault = _objects("value", deserializers.value, values, topic, wanted)
+        fault = value_fault or fault
+    return keys, values, fault
+
+
+def _objects(
+    part: Part,
+    deserializer: ResolvedDeserializer,
+    parts: Iterable[bytes | None],
+    topic: str,
+    headers: Sequence[tuple[Header, ...]],
+) -> tuple[list[Any], Fault | None]:
+    deserialize, takes_place = deserializer
+    data = list(islice(parts, len(headers)))
+    objects: list[Any] = []
+    calls: Iterator[Any]
+    if None in data:
+        calls = (
+            None
+            if each is None
+            else deserialize(each, topic, its_headers)
+            if takes_place
+            else deserialize(each)
+            for each, its_headers in zip(data, headers, strict=True)
+        )
+    elif takes_place:
+        calls = map(deserialize, data, repeat(topic), headers)
+    else:
+        calls = map(deserialize, data)
+    try:
+        # Objects before an error remain.
+        objects.extend(calls)
+    except Exception as error:  # noqa: BLE001  any error of a user's function
+        return objects, Fault(len(objects), part, error)
+    if len(objects) < len(data):
+        # It would look like the end of the calls.
+        return objects, Fault(len(objects), part, RuntimeError("StopIteration was raised"))
+    return objects, None
+
+
+def _known(epoch: int) -> int | None:
+    return None if epoch == NO_LEADER_EPOCH else epoch
 
 
 def _numbers(column: Any) -> npt.NDArray[np.int64]:

@@ -1,8 +1,9 @@
-"""The reaction to each error of OffsetCommit and OffsetFetch, for both group protocols.
+"""The reaction to each error of OffsetCommit and OffsetFetch, and when to commit automatically.
 
-One table for each response and level: the error of an OffsetFetch may be that of the whole group.
-They follow the response handlers of Java's ConsumerCoordinator for classic groups, and of its
-CommitRequestManager for groups of the new protocol (KIP-848), with three differences:
+Both group protocols have one table for each response and level: the error of an OffsetFetch may be
+that of the whole group. The tables follow the response handlers of Java's ConsumerCoordinator for
+classic groups, and of its CommitRequestManager for groups of the new protocol (KIP-848), with three
+differences:
 
 - A code that is not in a table is retried if Kafka calls it retriable, where Java raises it.
 - Among the partitions of a response, a permanent error takes precedence over one that passes. In
@@ -14,16 +15,12 @@ CommitRequestManager for groups of the new protocol (KIP-848), with three differ
 from __future__ import annotations
 
 from enum import Enum, auto
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
 from spark_kafka_sink.errors import CommitFailedError, KafkaError, RebalanceInProgressError
-from spark_kafka_sink.protocol.error_codes import (
-    ErrorCode,
-    broker_error,
-    error_name,
-    is_retriable,
-)
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error_name, is_retriable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -295,3 +292,49 @@ def not_in_generation(group_id: str, state: ClassicMemberState) -> KafkaError:
     }:
         return RebalanceInProgressError(f"{what}: the group rebalances. {_POLL_FIRST}")
     return CommitFailedError(f"{what}: this consumer is not a member. {_KEEP_POLLING}")
+
+
+class AutoCommit:
+    """The automatic commits, one per auto.commit.interval.ms, and never two of them in flight.
+
+    It says when a consumer commits its offsets by itself (enable.auto.commit), without IO. Times
+    are seconds on the caller's clock.
+
+    Source: CommitRequestManager.AutoCommitState and maybeAutoCommitAsync; for classic groups,
+    ConsumerCoordinator.maybeAutoCommitOffsetsAsync.
+    """
+
+    def __init__(self, interval: float, now: float, *, is_enabled: bool = True) -> None:
+        """Start the first interval; `is_enabled` is enable.auto.commit."""
+        self.interval = interval
+        self.is_enabled = is_enabled
+        self._due_at = now + interval
+        self._is_in_flight = False
+
+    @property
+    def wake_up_at(self) -> float:
+        """When `is_due` may become true by the passage of time; never while one is in flight."""
+        return inf if self._is_in_flight or not self.is_enabled else self._due_at
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to commit all consumed offsets at `now`."""
+        return now >= self.wake_up_at
+
+    def begin(self, now: float, *, is_sent: bool = True) -> None:
+        """Start the next interval; `is_sent` is False if there was no offset to commit."""
+        self._due_at = now + self.interval
+        self._is_in_flight = is_sent
+
+    def end(self, now: float, *, retry_after: float | None = None) -> None:
+        """Record the outcome of the commit in flight.
+
+        `retry_after` is retry.backoff.ms if it failed for a reason that may pass. Any other failure
+        is left to the next interval.
+        """
+        self._is_in_flight = False
+        if retry_after is not None:
+            self._due_at = now + retry_after
+
+    def restart(self, now: float) -> None:
+        """Start an interval: the consumer has a new assignment."""
+        self._due_at = now + self.interval

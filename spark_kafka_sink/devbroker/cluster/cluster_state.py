@@ -11,22 +11,24 @@ This module does not deal with requests: handlers call it and turn RefusedError 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.internal_topics import (
+    COORDINATOR_PARTITIONS,
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
+    coordinator_partition,
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.timers import Timers
 from spark_kafka_sink.devbroker.cluster.cluster_record import ClusterRecord
-from spark_kafka_sink.devbroker.cluster.coordinator_leaders import CoordinatorLeaders, coordinates
-from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER, Leadership
+from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER, Leadership, place_replicas
 from spark_kafka_sink.devbroker.cluster.partition import Partition, Topic
-from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
-from spark_kafka_sink.devbroker.cluster.topics import Topics
+from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges, Topics
 from spark_kafka_sink.devbroker.groups.group_coordinator import GroupCoordinator
+from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
 from spark_kafka_sink.devbroker.log.log_manager import LogManager
 from spark_kafka_sink.devbroker.transactions.transaction_coordinator import TransactionCoordinator
 from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
@@ -35,12 +37,97 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
     from spark_kafka_sink.model import Node
+
+#: Internal topics whose partition leaders are coordinators.
+_COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+_REPLICATION_FACTOR = 3
+
+
+def coordinates(topic_partition: TopicPartition) -> bool:
+    """Return whether the leader of a partition is a coordinator."""
+    topic, index = topic_partition
+    return topic in _COORDINATED and 0 <= index < COORDINATOR_PARTITIONS
+
+
+class CoordinatorLeaders:
+    """The partition leaders of the internal topics, and the topics' logs.
+
+    A group or transactional id is coordinated by the leader of the partition that it maps to. The
+    partitions are spread over the brokers when a coordinator is first looked up, those that do not
+    run then included, as Kafka spreads new partitions. After every restart they are placed again,
+    with the next leader epoch.
+    """
+
+    def __init__(
+        self, logs: LogManager, running: Collection[int], brokers: Collection[int]
+    ) -> None:
+        """Start without placing anything.
+
+        `brokers` is a live view of all brokers' ids, `running` of those that run.
+        """
+        self._running = running
+        self._brokers = brokers
+        self._leaders: dict[str, list[Leadership]] = {}
+        #: By internal topic.
+        self.logs = {
+            name: CoordinatorLog(logs, name, partial(self._leader_epoch, name))
+            for name in sorted(_COORDINATED)
+        }
+
+    def clear(self) -> None:
+        """Remove all placements."""
+        self._leaders.clear()
+
+    def of(self, topic: str, key: str) -> Leadership:
+        """Return the leadership of the partition of an internal topic that an id maps to."""
+        return self.all(topic)[coordinator_partition(key)]
+
+    def check(self, topic: str, key: str, node_id: int) -> None:
+        """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates an id."""
+        leader_id = self.of(topic, key).leader_id
+        if node_id != leader_id:
+            raise RefusedError(
+                ErrorCode.NOT_COORDINATOR,
+                f"the coordinator of {key!r} is broker {leader_id}, not {node_id}",
+            )
+
+    def all(self, topic: str) -> list[Leadership]:
+        """Return the leadership of each partition of an internal topic."""
+        leaders = self._leaders.get(topic)
+        if leaders is None:
+            # As offsets.topic.replication.factor, if there are enough brokers.
+            count = min(_REPLICATION_FACTOR, len(self._brokers))
+            leaders = [
+                Leadership.begin(
+                    place_replicas(index, count, self._running, self._brokers)
+                    if self._running
+                    else (),
+                    self._running,
+                )
+                for index in range(COORDINATOR_PARTITIONS)
+            ]
+            for index, leader_epoch in self.logs[topic].leader_epochs().items():
+                # As after every restart, the partition gets a new leader.
+                leaders[index].leader_epoch = leader_epoch + 1
+            if self._running:
+                self._leaders[topic] = leaders
+        return leaders
+
+    def elect(self) -> Iterator[tuple[str, int]]:
+        """Elect running leaders where needed and possible; yield the partitions that moved."""
+        for topic, leaders in self._leaders.items():
+            for index, leadership in enumerate(leaders):
+                if leadership.update(self._running, 1):
+                    yield topic, index
+
+    def _leader_epoch(self, topic: str, index: int) -> int:
+        return self.all(topic)[index].leader_epoch
 
 
 class ClusterState:

@@ -1,7 +1,8 @@
-"""The changes to topics that one request makes: planned, written to disk at once, then applied.
+"""The topics of a cluster, and the changes to them that one request plans, writes and applies.
 
-The counterpart of Kafka's MetadataDelta, with the partitions' logs attached. An invalid change,
-such as a second topic of the same name, is rejected when it is planned; the other changes continue.
+`TopicChanges` is the counterpart of Kafka's MetadataDelta, with the partitions' logs attached. An
+invalid change, such as a second topic of the same name, is rejected when it is planned; the other
+changes continue.
 A plan changes each topic of the cluster at most once. `commit` writes the whole plan to disk with
 one write; only then does it become visible. If the write fails, nothing has changed, and the logs
 that were created for the plan are removed: it is all or nothing.
@@ -28,14 +29,63 @@ from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.cluster.cluster_record import ClusterRecord
-    from spark_kafka_sink.devbroker.cluster.topics import Topics
     from spark_kafka_sink.devbroker.log.log_manager import LogManager
 
+
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+
+class Topics:
+    """The topics by name and by id; no two names differ only in dots and underscores."""
+
+    def __init__(self) -> None:
+        """Start without topics."""
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._by_collision_key: dict[str, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        """Iterate over all topics in the order of their creation."""
+        return iter(self._by_name.values())
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all topics."""
+        return set(self._by_name)
+
+    def find(self, name: str) -> Topic | None:
+        """Return the topic with this name, or None."""
+        return self._by_name.get(name)
+
+    def find_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """Return the topic with this id (KIP-516), or None."""
+        return self._by_id.get(topic_id)
+
+    def find_colliding(self, name: str) -> Topic | None:
+        """Return the topic with this name, or one whose metrics would collide with it, or None."""
+        return self._by_collision_key.get(collision_key(name))
+
+    def add(self, topic: Topic) -> None:
+        """Add a topic; its name must not collide with another."""
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._by_collision_key[collision_key(topic.name)] = topic
+
+    def remove(self, topic: Topic) -> None:
+        """Remove a topic, which must exist."""
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        del self._by_collision_key[collision_key(topic.name)]
+
+    def clear(self) -> None:
+        """Remove all topics."""
+        self._by_name.clear()
+        self._by_id.clear()
+        self._by_collision_key.clear()
 
 
 class TopicChanges:

@@ -3,7 +3,7 @@
 The classic half of Kafka's GroupMetadataManager 4.3, with `group_joins` and `group_rebalances`; the
 other half, groups of the new consumer protocol, is `consumer_groups`. JoinGroup and SyncGroup wait
 for the other members: they return `Parked`, whose response is set later, possibly by a timer.
-Offsets are in `group_offsets`.
+Offsets are in `group_offsets`. `replay_groups` reads all groups and offsets back from the log.
 """
 
 from __future__ import annotations
@@ -17,16 +17,30 @@ from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, Member
 from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerGroup
 from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
+    CONSUMER_GROUP_KEYS,
     encode_deleted_consumer_group,
+    group_of,
+    replay_record,
 )
 from spark_kafka_sink.devbroker.groups.consumer_groups import ConsumerGroups
 from spark_kafka_sink.devbroker.groups.group_answers import join_error, synced
 from spark_kafka_sink.devbroker.groups.group_joins import GroupJoins
-from spark_kafka_sink.devbroker.groups.group_log import replay_groups
 from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
 from spark_kafka_sink.devbroker.groups.group_rebalances import GroupRebalances
-from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group, encode_group
+from spark_kafka_sink.devbroker.groups.group_records import (
+    decode_group,
+    decode_offset,
+    encode_deleted_group,
+    encode_group,
+)
 from spark_kafka_sink.devbroker.groups.group_state import GroupState
+from spark_kafka_sink.devbroker.log.storage.consumer_group_schemas import GROUP_EPOCH_KEY
+from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
+    GROUP_METADATA_KEY,
+    GroupMetadataKey,
+    decode_versioned,
+    version_of,
+)
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,7 +50,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.timers import Timers
     from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicsView
     from spark_kafka_sink.devbroker.groups.group_joins import JoiningClient
-    from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
+    from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
     from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
     from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
@@ -328,3 +342,57 @@ def _check_not_rebalancing(group: ClassicGroup) -> None:
         raise RefusedError(
             ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is rebalancing"
         )
+
+
+# --- the replay of the log
+
+
+def replay_groups(
+    log: CoordinatorLog, offsets: GroupOffsets
+) -> dict[str, ClassicGroup | ConsumerGroup]:
+    """Read all groups and offsets back from `__consumer_offsets` (GroupCoordinatorShard.replay).
+
+    An offset creates its group, which stays if the offset is deleted. Raises CorruptRecordError.
+    """
+    offsets.clear()
+    groups: dict[str, ClassicGroup | ConsumerGroup] = {}
+
+    def apply(batch: CoordinatorBatch) -> None:
+        if batch.committed is not None:
+            offsets.replay_end(batch.partition, batch.producer_id, committed=batch.committed)
+            return
+        for record in batch.records:
+            key, value = record.key or b"", record.value
+            if version_of(key) in CONSUMER_GROUP_KEYS:
+                _replay_consumer_group(groups, key, value)
+            elif version_of(key) != GROUP_METADATA_KEY:
+                group_id, partition, committed = decode_offset(key, value)
+                if committed is not None:
+                    groups.setdefault(group_id, ClassicGroup(group_id))
+                offsets.replay(group_id, partition, committed, batch.producer_id)
+            elif value is None:
+                groups.pop(decode_versioned(GroupMetadataKey, key).group, None)
+            else:
+                group = decode_group(key, value)
+                groups[group.group_id] = group
+
+    log.replay(apply)
+    return groups
+
+
+def _replay_consumer_group(
+    groups: dict[str, ClassicGroup | ConsumerGroup], key: bytes, value: bytes | None
+) -> None:
+    """Apply a record of a consumer group, which replaces a classic one; raises DecodeError."""
+    group_id = group_of(key)
+    group = groups.get(group_id)
+    if version_of(key) == GROUP_EPOCH_KEY and value is None:
+        # The last record of a deleted group.
+        if isinstance(group, ConsumerGroup):
+            del groups[group_id]
+        return
+    if not isinstance(group, ConsumerGroup):
+        if value is None:
+            return
+        group = groups[group_id] = ConsumerGroup(group_id)
+    replay_record(group, key, value)

@@ -9,33 +9,95 @@
 - A tombstone, a record without a value, removes the earlier records of its key, and is itself
   removed `delete.retention.ms` after it was first cleaned (KIP-534: the time is in the header of
   the batch).
-- Records of aborted transactions are removed; for markers, see `cleaned_transactions`.
+- Records of aborted transactions are removed; for markers, see `CleanedTransactions`.
 - The last batch of each producer is kept for its sequence number, if necessary without records; the
   last batch of the cleaned part is kept for its offset.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.log.cleaned_transactions import CleanedTransactions
 from spark_kafka_sink.devbroker.log.storage.batch_builder import build_batch
 from spark_kafka_sink.devbroker.log.storage.indexes import MAX_RELATIVE_OFFSET
 from spark_kafka_sink.devbroker.log.storage.log_directory import CLEANED_SUFFIX
 from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
-from spark_kafka_sink.record.decode import decode_record_batch
+from spark_kafka_sink.record.decode import (
+    ControlRecordType,
+    decode_control_record,
+    decode_record_batch,
+)
 from spark_kafka_sink.record.record_batch import decode_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
+    from spark_kafka_sink.devbroker.log.storage.transaction_index import (
+        AbortedTxn,
+        TransactionIndex,
+    )
     from spark_kafka_sink.record.decode import Record, RecordBatch
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
+
 _CODEC_MASK = 0x07
 _DELETE_HORIZON_FLAG = 0x40
+
+
+class CleanedTransactions:
+    """The transactions that are open at the cleaner's position in the log.
+
+    Kafka's CleanedTransactionMetadata, updated batch by batch. A marker can be removed once no
+    record of its transaction is left: until then, consumers need it to know how the transaction
+    ended.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        """Start with the aborted transactions in the part of the log that is cleaned."""
+        self._coming = deque(sorted(aborted, key=lambda txn: txn.first_offset))
+        self._committed: set[int] = set()
+        #: By producer id, with whether any of its batches were seen.
+        self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
+
+    def discards(self, header: RecordBatchHeader) -> bool:
+        """Return whether the records of a data batch were aborted."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        found = self._aborted.get(header.producer_id)
+        if found is None:
+            self._committed.add(header.producer_id)
+            return False
+        self._aborted[header.producer_id] = (found[0], True)
+        return True
+
+    def may_discard_marker(self, batch: RecordBatch, index: TransactionIndex | None) -> bool:
+        """Return whether no record is left of the transaction that a marker ends.
+
+        An aborted transaction with records left is added to `index`, that of the cleaned segment.
+        """
+        header = batch.header
+        self._begin_up_to(header.last_offset)
+        if not batch.records:
+            return True
+        control = decode_control_record(batch.records[0])
+        if control.type == ControlRecordType.ABORT:
+            aborted, seen = self._aborted.pop(header.producer_id, (None, False))
+            if aborted is not None and seen and index is not None:
+                index.append(aborted)
+            return not seen
+        if header.producer_id in self._committed:
+            self._committed.discard(header.producer_id)
+            return False
+        return True
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[0].first_offset <= offset:
+            aborted = self._coming.popleft()
+            self._aborted.setdefault(aborted.producer_id, (aborted, False))
 
 
 class _Round(NamedTuple):

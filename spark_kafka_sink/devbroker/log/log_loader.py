@@ -18,8 +18,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.log.leader_epoch_cache import LeaderEpochCache
-from spark_kafka_sink.devbroker.log.leader_epoch_checkpoint import decode_leader_epochs
+from spark_kafka_sink.devbroker.log.leader_epoch_cache import LeaderEpochCache, decode_leader_epochs
 from spark_kafka_sink.devbroker.log.producer_snapshot import decode_snapshot
 from spark_kafka_sink.devbroker.log.producer_state import (
     ProducerBatchInfo,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.log.leader_epoch_checkpoint import LeaderEpochFile
+from spark_kafka_sink.devbroker.log.leader_epoch_cache import LeaderEpochFile
 from spark_kafka_sink.devbroker.log.log_loader import LoadedLog, replay_truncated
 from spark_kafka_sink.devbroker.log.producer_snapshot import encode_snapshot
 from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, TransactionMarker

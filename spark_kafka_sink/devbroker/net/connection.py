@@ -4,7 +4,7 @@
   waits (a Fetch for data, a fault that delays), those behind it wait too.
 - However many requests a client has sent at once, a turn of the event loop handles only one of
   them, or as many as fit in a few milliseconds: other clients are served in between. If a request
-  took long, or the client has not authenticated, the next one waits in a `lane`.
+  took long, or the client has not authenticated, the next one waits in a `Lane`.
 - Frames are received in place. Their size is limited by socket.request.max.bytes, more tightly
   for requests other than Produce, and so is the number of elements. Bytes that are not a request
   close the connection.
@@ -36,6 +36,7 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
 )
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.devbroker.net.dispatcher import LONG_SECONDS
 from spark_kafka_sink.devbroker.net.faults import (
     AlterResponse,
     AnswerError,
@@ -46,7 +47,6 @@ from spark_kafka_sink.devbroker.net.faults import (
     Throttle,
 )
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
-from spark_kafka_sink.devbroker.net.lane import LONG_SECONDS
 from spark_kafka_sink.devbroker.net.unread_answers import ROOM
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
@@ -57,9 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from spark_kafka_sink.devbroker.broker import Broker
-    from spark_kafka_sink.devbroker.net.dispatcher import Dispatcher
+    from spark_kafka_sink.devbroker.net.dispatcher import Dispatcher, Lane
     from spark_kafka_sink.devbroker.net.faults import Action, Faults
-    from spark_kafka_sink.devbroker.net.lane import Lane
     from spark_kafka_sink.devbroker.net.listener import Listener
     from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.protocol.headers import RequestHeader

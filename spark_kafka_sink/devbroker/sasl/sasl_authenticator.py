@@ -3,12 +3,14 @@
 - The client sends ApiVersions (optional) and SaslHandshake, then the mechanism's messages: in
   SaslAuthenticate requests, or after a SaslHandshake of version 0 without any header, each with its
   size in front.
-- A request out of order fails the authentication. A malformed request closes the connection at
-  once.
+- A request that the state does not accept (`EXPECTED`) fails the authentication. A malformed
+  request closes the connection at once.
 - A failure is reported to the client after a delay (connection.failed.authentication.delay.ms),
   and then the connection is closed: `AuthenticationFailedError` carries the response, if any.
 - A session that expires (KIP-368) is extended by another SaslHandshake with the same mechanism and
   user, at most once a second. After it has expired, the next request closes the connection.
+
+PLAIN is here (`PlainServer`); the other mechanisms are in `scram_server` and `oauth_bearer_server`.
 
 Bytes in, bytes out: this module has no socket and no clock.
 """
@@ -17,13 +19,17 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Protocol, cast
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import OAuthBearerServer
-from spark_kafka_sink.devbroker.sasl.plain_server import PlainServer
-from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError, SaslRefusedError
-from spark_kafka_sink.devbroker.sasl.sasl_state import EXPECTED, TRANSITIONS, SaslState
+from spark_kafka_sink.devbroker.sasl.sasl_server import (
+    SaslAuthenticationError,
+    SaslRefusedError,
+    check_authorization_id,
+)
 from spark_kafka_sink.devbroker.sasl.scram_server import ScramServer
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -42,6 +48,8 @@ from spark_kafka_sink.protocol.registry import decode_request_header
 from spark_kafka_sink.security.sasl import SaslMechanism
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark_kafka_sink.devbroker.sasl.credentials import Credentials
     from spark_kafka_sink.devbroker.sasl.sasl_server import SaslServer
     from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
@@ -51,10 +59,98 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
 _FIRST_VERSION_WITH_HEADERS = 1
 _MIN_REAUTHENTICATION_INTERVAL = 1.0
 #: What an answer can hold; a token may claim to last longer.
 _LONGEST_LIFETIME_MS = 2**63 - 1
+#: In a message of PLAIN: authorization id, user and password.
+_TOKENS = 3
+
+
+class SaslState(StrEnum):
+    """A state of a connection's authentication, under its name in SaslServerAuthenticator."""
+
+    INITIAL_REQUEST = "INITIAL_REQUEST"
+    HANDSHAKE_OR_VERSIONS_REQUEST = "HANDSHAKE_OR_VERSIONS_REQUEST"
+    HANDSHAKE_REQUEST = "HANDSHAKE_REQUEST"
+    AUTHENTICATE = "AUTHENTICATE"
+    COMPLETE = "COMPLETE"
+    REAUTH_PROCESS_HANDSHAKE = "REAUTH_PROCESS_HANDSHAKE"
+    REAUTH_BAD_MECHANISM = "REAUTH_BAD_MECHANISM"
+    FAILED = "FAILED"
+
+
+#: The states that may follow each state.
+TRANSITIONS: Final[Mapping[SaslState, frozenset[SaslState]]] = MappingProxyType(
+    {
+        SaslState.INITIAL_REQUEST: frozenset(
+            {SaslState.HANDSHAKE_OR_VERSIONS_REQUEST, SaslState.FAILED}
+        ),
+        SaslState.HANDSHAKE_OR_VERSIONS_REQUEST: frozenset(
+            {SaslState.HANDSHAKE_REQUEST, SaslState.AUTHENTICATE, SaslState.FAILED}
+        ),
+        SaslState.HANDSHAKE_REQUEST: frozenset({SaslState.AUTHENTICATE, SaslState.FAILED}),
+        SaslState.AUTHENTICATE: frozenset({SaslState.COMPLETE, SaslState.FAILED}),
+        SaslState.COMPLETE: frozenset({SaslState.REAUTH_PROCESS_HANDSHAKE}),
+        SaslState.REAUTH_PROCESS_HANDSHAKE: frozenset(
+            {SaslState.AUTHENTICATE, SaslState.REAUTH_BAD_MECHANISM, SaslState.FAILED}
+        ),
+        SaslState.REAUTH_BAD_MECHANISM: frozenset({SaslState.FAILED}),
+        SaslState.FAILED: frozenset(),
+    }
+)
+
+_FIRST: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE})
+
+#: The requests that each state accepts. After a SaslHandshake of version 0, the client's messages
+#: come without any header instead of in SaslAuthenticate requests.
+EXPECTED: Final[Mapping[SaslState, frozenset[ApiKey]]] = MappingProxyType(
+    {
+        SaslState.INITIAL_REQUEST: _FIRST,
+        SaslState.HANDSHAKE_OR_VERSIONS_REQUEST: _FIRST,
+        SaslState.HANDSHAKE_REQUEST: frozenset({ApiKey.SASL_HANDSHAKE}),
+        SaslState.AUTHENTICATE: frozenset({ApiKey.SASL_AUTHENTICATE}),
+        SaslState.COMPLETE: frozenset(),
+        SaslState.REAUTH_PROCESS_HANDSHAKE: frozenset({ApiKey.SASL_HANDSHAKE}),
+        SaslState.REAUTH_BAD_MECHANISM: frozenset(),
+        SaslState.FAILED: frozenset(),
+    }
+)
+
+
+class PlainServer:
+    """The broker's side of one PLAIN exchange (RFC 4616), as in Kafka's PlainSaslServer.
+
+    The exchange is one message with the user and the password.
+    """
+
+    expires_at = None
+
+    def __init__(self, credentials: Credentials) -> None:
+        """Create an exchange that checks passwords with `credentials`."""
+        self._credentials = credentials
+        self.is_complete = False
+        self.user = ""
+
+    def evaluate_response(self, response: bytes, now: float) -> bytes:  # noqa: ARG002 - its protocol
+        """Evaluate the client's message; see `SaslServer`."""
+        tokens = response.decode("utf-8", "replace").split("\0", _TOKENS)
+        if len(tokens) != _TOKENS:
+            raise SaslAuthenticationError(
+                f"Invalid SASL/PLAIN response: expected {_TOKENS} tokens, got {len(tokens)}"
+            )
+        authorization_id, user, password = tokens
+        if not user:
+            raise SaslAuthenticationError("Authentication failed: username not specified")
+        if not password:
+            raise SaslAuthenticationError("Authentication failed: password not specified")
+        if not self._credentials.has_password(user, password):
+            raise SaslAuthenticationError("Authentication failed: Invalid username or password")
+        check_authorization_id(authorization_id, user)
+        self.user = user
+        self.is_complete = True
+        return b""
 
 
 class AuthenticationFailedError(KafkaError):

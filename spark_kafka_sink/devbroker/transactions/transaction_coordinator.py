@@ -27,13 +27,18 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.log.producer_state import MAX_EPOCH
-from spark_kafka_sink.devbroker.transactions.transaction_log import (
-    encode_transaction,
-    read_transactions,
+from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
+    TRANSACTION_LOG_KEY,
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_versioned,
+    encode_versioned,
 )
 from spark_kafka_sink.devbroker.transactions.transaction_marker_manager import (
     TransactionMarkerManager,
@@ -53,6 +58,7 @@ from spark_kafka_sink.model import (
     NO_PRODUCER_ID,
     NO_PRODUCER_ID_AND_EPOCH,
     ProducerIdAndEpoch,
+    TopicPartition,
 )
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
@@ -61,14 +67,25 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.timers import Timers
-    from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
+    from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
     from spark_kafka_sink.devbroker.transactions.transaction_marker_manager import WriteMarker
-    from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 _ENDS = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _DONE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
+#: Kafka's TransactionState.id.
+_STATUS = {
+    TransactionState.EMPTY: 0,
+    TransactionState.ONGOING: 1,
+    TransactionState.PREPARE_COMMIT: 2,
+    TransactionState.PREPARE_ABORT: 3,
+    TransactionState.COMPLETE_COMMIT: 4,
+    TransactionState.COMPLETE_ABORT: 5,
+    TransactionState.DEAD: 6,
+    TransactionState.PREPARE_EPOCH_FENCE: 7,
+}
+_STATES = {status: state for state, status in _STATUS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,4 +446,76 @@ def _invalid_state(metadata: TransactionMetadata, asked: EndTransaction) -> Refu
         ErrorCode.INVALID_TXN_STATE,
         f"the transaction of {asked.transactional_id} in state {metadata.state} cannot be "
         f"{'committed' if asked.committed else 'aborted'}",
+    )
+
+
+# --- the records of __transaction_state (Kafka's TransactionLog)
+
+
+def encode_transaction(
+    metadata: TransactionMetadata, *, transaction_version: int
+) -> tuple[bytes, bytes | None]:
+    """Encode the metadata of an id; for a dead one, a tombstone.
+
+    From transaction.version 1 the value's version is one that can hold other producer ids.
+    """
+    key = encode_versioned(
+        TransactionLogKey(transactional_id=metadata.transactional_id), TRANSACTION_LOG_KEY
+    )
+    if metadata.state is TransactionState.DEAD:
+        return key, None
+    partitions = tuple(
+        PartitionsSchema(topic=topic, partition_ids=tuple(each.partition for each in group))
+        for topic, group in groupby(sorted(metadata.partitions), key=lambda each: each.topic)
+    )
+    value = TransactionLogValue(
+        producer_id=metadata.producer_id,
+        previous_producer_id=metadata.previous_producer_id,
+        next_producer_id=metadata.next_producer_id,
+        producer_epoch=metadata.producer_epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=_STATUS[metadata.state],
+        # As in Kafka, an id without a transaction has null partitions, not an empty list.
+        transaction_partitions=None if metadata.state is TransactionState.EMPTY else partitions,
+        transaction_last_update_timestamp_ms=metadata.last_update_ms,
+        transaction_start_timestamp_ms=metadata.start_ms,
+        client_transaction_version=metadata.client_version,
+    )
+    return key, encode_versioned(value, min(transaction_version, 1))
+
+
+def read_transactions(log: CoordinatorLog) -> dict[str, TransactionMetadata]:
+    """Return the latest metadata of each id in the log. Raises CorruptRecordError."""
+    found: dict[str, TransactionMetadata] = {}
+
+    def apply(batch: CoordinatorBatch) -> None:
+        for record in batch.records:
+            key = decode_versioned(TransactionLogKey, record.key or b"")
+            if record.value is None:
+                found.pop(key.transactional_id, None)
+            else:
+                value = decode_versioned(TransactionLogValue, record.value)
+                found[key.transactional_id] = _metadata(key.transactional_id, value)
+
+    log.replay(apply)
+    return found
+
+
+def _metadata(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=value.producer_id,
+        timeout_ms=value.transaction_timeout_ms,
+        last_update_ms=value.transaction_last_update_timestamp_ms,
+        producer_epoch=value.producer_epoch,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        state=_STATES[value.transaction_status],
+        partitions={
+            TopicPartition(each.topic, index)
+            for each in value.transaction_partitions or ()
+            for index in each.partition_ids
+        },
+        start_ms=value.transaction_start_timestamp_ms,
+        client_version=value.client_transaction_version,
     )

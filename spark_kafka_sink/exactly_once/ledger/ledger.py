@@ -38,7 +38,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
-from spark_kafka_sink.admin.values.topics import NewTopic
+from spark_kafka_sink.admin.values import NewTopic
 from spark_kafka_sink.errors import (
     BrokerError,
     ConfigError,

@@ -1,24 +1,20 @@
-"""One SASL authentication: the next request, and the meaning of each response (KIP-43, KIP-152).
+"""The SASL authentication of a connection, and its session (KIP-43, KIP-152, KIP-368).
 
-    handshake  names the mechanism; the broker accepts it, or lists the ones it supports
-    token      carries the mechanism's messages in both directions until both sides are done
-
-Does no I/O: the owner of the connection sends each request and passes in the response. The first
-authentication of a connection and every later one (KIP-368) work the same way. Errors name the
-broker, the mechanism and the user, and never show a secret, even if the broker quotes one.
+`SaslAuthenticator` is one authentication, and `SaslSession` begins and repeats it. The first
+authentication of a connection and every later one work the same way. Errors name the broker, the
+mechanism and the user, and never show a secret, even if the broker quotes one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
+import random
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from spark_kafka_sink.errors import (
-    AuthenticationError,
-    IllegalStateError,
-    KafkaError,
-    NetworkError,
-)
+from spark_kafka_sink.errors import AuthenticationError, IllegalStateError, KafkaError, NetworkError
+from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -32,17 +28,24 @@ from spark_kafka_sink.security.redaction import hide, quoted
 from spark_kafka_sink.security.sasl import no_common_mechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
     from spark_kafka_sink.security.sasl import SaslClient
-
-
-SaslRequest: TypeAlias = SaslHandshakeRequest | SaslAuthenticateRequest
-SaslResponse: TypeAlias = SaslHandshakeResponse | SaslAuthenticateResponse
 
 #: The longest message of a broker that an error quotes, in characters.
 _LONGEST_REASON: Final = 2_000
+#: The share of a session's lifetime after which it is renewed, and the most that is added to it at
+#: random (SaslClientAuthenticator.ReauthInfo).
+RENEWAL_SHARE: Final = 0.85
+RENEWAL_JITTER: Final = 0.10
+#: The fewest seconds from the end of an authentication to the beginning of the next.
+MIN_INTERVAL: Final = 1.0
+_THREAD: Final = "kafka-sasl"
+
+SaslRequest: TypeAlias = SaslHandshakeRequest | SaslAuthenticateRequest
+SaslResponse: TypeAlias = SaslHandshakeResponse | SaslAuthenticateResponse
 
 
 class AuthenticationState(Enum):
@@ -69,7 +72,14 @@ TRANSITIONS: Final[Mapping[AuthenticationState, frozenset[AuthenticationState]]]
 
 
 class SaslAuthenticator:
-    """A single SASL authentication; every authentication needs a new instance."""
+    """One SASL authentication: the next request, and the meaning of each response.
+
+        handshake  names the mechanism; the broker accepts it, or lists the ones it supports
+        token      carries the mechanism's messages in both directions until both sides are done
+
+    Every authentication needs a new instance. Does no I/O: the owner of the connection sends each
+    request and passes in the response.
+    """
 
     def __init__(self, client: SaslClient, node: Node, *, is_renewal: bool = False) -> None:
         """Create the authenticator; `begin` returns the first request.
@@ -188,3 +198,72 @@ class SaslAuthenticator:
     def _hide(self, text: str) -> str:
         """Return a broker's text for an error: printable, cut short and without secrets."""
         return quoted(text, (self._client.secret, *self._client.hidden), _LONGEST_REASON)
+
+
+class Ask(Protocol):
+    """A function that sends a request of an authentication, ahead of the held ones.
+
+    Brokers accept no other requests during an authentication.
+    """
+
+    def __call__(self, request: ApiRequest[ResponseT], /) -> Awaitable[ResponseT]:
+        """Send a request and return its response."""
+
+
+class SaslSession:
+    """The SASL session of one connection: how it was authenticated, and until when (KIP-368).
+
+    A session is due for renewal when most of its lifetime has passed. A session of a token ends
+    with the token: while no new token comes, it is renewed again and again with the same one, whose
+    remaining lifetime shrinks, but at most once a second, because brokers refuse more
+    (KafkaChannel.maybeBeginServerReauthentication).
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        new_client: Callable[[Node], Awaitable[SaslClient]],
+        ask: Ask,
+        clock: Callable[[], float],
+    ) -> None:
+        """Set how to authenticate."""
+        self._node = node
+        self._new_client = new_client
+        self._ask = ask
+        self._clock = clock
+        self._renew_at = math.inf
+        self._may_renew_at = -math.inf
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the session is due for renewal."""
+        return self._clock() >= self._renew_at
+
+    async def authenticate(self, client: SaslClient) -> None:
+        """Authenticate; raises AuthenticationError, or NetworkError if it may succeed later."""
+        await self._authenticate(SaslAuthenticator(client, self._node))
+
+    async def renew(self) -> None:
+        """Authenticate again, with a new client, when brokers allow it; see `authenticate`."""
+        # Before the client is created: the wait may outlast its token.
+        await asyncio.sleep(self._may_renew_at - self._clock())
+        client = await self._new_client(self._node)
+        await self._authenticate(SaslAuthenticator(client, self._node, is_renewal=True))
+
+    async def _authenticate(self, authenticator: SaslAuthenticator) -> None:
+        request: SaslRequest | None = authenticator.begin()
+        while request is not None:
+            response: SaslResponse = await self._ask(request)
+            # A broker may demand a second of work (SCRAM's iterations), which must not block other
+            # connections.
+            answered = await in_daemon_thread(_THREAD, authenticator.receive, response)
+            request = answered.get()
+        now, lifetime = self._clock(), authenticator.session_lifetime
+        share = RENEWAL_SHARE + RENEWAL_JITTER * random.random()
+        self._may_renew_at = now + MIN_INTERVAL
+        self._renew_at = (
+            math.inf
+            if lifetime is None
+            # At its end at the latest: brokers accept no request after that but a renewal.
+            else min(max(now + lifetime * share, self._may_renew_at), now + lifetime)
+        )

@@ -1,4 +1,4 @@
-"""Sources of OAUTHBEARER tokens: made here, read from a file, fetched over HTTPS, or a function.
+"""Sources of OAUTHBEARER tokens: made or signed here, from a file, over HTTPS, or a function.
 
 Each source is a coroutine function that returns one token. None of them blocks the event loop:
 whatever may block runs on a thread, and a login waits for it no longer than the settings allow.
@@ -9,30 +9,36 @@ run on the event loop, as coroutine functions expect.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import inspect
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import io
+import os
+import re
+import ssl
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from spark_kafka_sink.config.lookup.named_files import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from spark_kafka_sink.network.authentication.hidden_texts import errors_hiding, hidden_texts
-from spark_kafka_sink.network.authentication.msk_iam import msk_iam_source
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
-from spark_kafka_sink.network.authentication.token_fetcher import (
-    DEFAULT_TIMEOUT,
-    FetchTimeouts,
-    fetch_token,
-)
 from spark_kafka_sink.network.base.daemon_thread import Outcome, SharedCall, in_daemon_thread
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.timeout_check import done_by
-from spark_kafka_sink.security.client_credentials import ClientCredentials
+from spark_kafka_sink.security.client_credentials import (
+    ClientCredentials,
+    access_token,
+    token_request,
+)
 from spark_kafka_sink.security.login import MskIamToken, TokenFile, UnsecuredToken
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, read_token
 from spark_kafka_sink.security.redaction import HIDDEN
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from spark_kafka_sink.config.security_settings import SecuritySettings
@@ -43,6 +49,10 @@ if TYPE_CHECKING:
 _THREAD = "kafka-token"
 _HANDLER = "sasl.login.callback.handler.class"
 _URL = "sasl.oauthbearer.token.endpoint.url"
+#: The default of the timeouts in seconds; the Java client would wait forever.
+DEFAULT_TIMEOUT: Final = 10.0
+#: The most bytes read of an endpoint's response; no token comes near this size.
+_MOST_BYTES: Final = 1 << 20
 #: The options of a login module about its token endpoint -> the settings of `TlsSettings`.
 _ENDPOINT_TLS = {
     f"ssl.{name.replace('_', '.')}": name
@@ -56,6 +66,194 @@ _ENDPOINT_TLS = {
         "key_password",
     )
 }
+
+_SIGNER: Final = "aws_msk_iam_sasl_signer"
+#: An MSK broker's host name, provisioned or serverless, which contains the region.
+_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
+_REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_MILLISECONDS: Final = 1000
+
+
+# --- a token request to an OAuth endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTimeouts:
+    """The timeouts in seconds: for connecting to one address, and for the whole response."""
+
+    connect: float = DEFAULT_TIMEOUT
+    read: float = DEFAULT_TIMEOUT
+
+
+class _SocketUntil:
+    """A connected socket for http.client, all of whose operations share one deadline."""
+
+    def __init__(
+        self, connected: socket.socket, ends_at: float, clock: Callable[[], float]
+    ) -> None:
+        self._connected = connected
+        self._ends_at = ends_at
+        self._clock = clock
+
+    def in_time(self) -> socket.socket:
+        """Return the socket, its timeout set to the time left; TimeoutError if none is left."""
+        left = self._ends_at - self._clock()
+        if left <= 0:
+            raise TimeoutError
+        self._connected.settimeout(left)
+        return self._connected
+
+    def sendall(self, data: bytes) -> None:
+        """Send the request."""
+        self.in_time().sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """Return a reader of the response."""
+        return io.BufferedReader(_Answer(self))
+
+    def close(self) -> None:
+        """Leave the socket open: http.client closes it before it has read the response."""
+
+
+class _Answer(io.RawIOBase):
+    """The bytes received from a socket before its deadline."""
+
+    def __init__(self, source: _SocketUntil) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        """Return True, as BufferedReader requires."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Wait for bytes and store them in the buffer."""
+        return self._source.in_time().recv_into(buffer)
+
+
+def fetch_token(
+    credentials: ClientCredentials,
+    timeouts: FetchTimeouts,
+    tls_context: Callable[[], ssl.SSLContext],
+    clock: Callable[[], float],
+) -> str:
+    """Fetch a token over HTTPS with one POST and one response; redirects are not followed.
+
+    A redirect could send the client's secret anywhere, so it is treated like any other response
+    without a token. The call blocks and needs a thread of its own. It takes a bounded time,
+    whatever the endpoint does: a response that arrives byte by byte has to be complete in time as
+    well. `clock` returns seconds since an arbitrary moment.
+
+    Raises AuthenticationError if the endpoint refuses permanently or its certificate is not
+    trusted, NetworkError if it may respond differently later; neither shows the secret.
+    """
+    request = token_request(credentials)
+    parts = urlsplit(credentials.url)
+    host = parts.hostname or ""
+    connection = (
+        http.client.HTTPSConnection(
+            host, parts.port, timeout=timeouts.connect, context=tls_context()
+        )
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(host, parts.port, timeout=timeouts.connect)
+    )
+    path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+    awaited = f"no connection within {timeouts.connect:g} s (sasl.login.connect.timeout.ms)"
+    connected: socket.socket | None = None
+    try:
+        connection.connect()
+        awaited = f"no answer within {timeouts.read:g} s (sasl.login.read.timeout.ms)"
+        connected = connection.sock
+        connection.sock = _SocketUntil(connected, clock() + timeouts.read, clock)
+        connection.request("POST", path, body=request.body, headers=dict(request.headers))
+        response = connection.getresponse()
+        status, body = response.status, response.read(_MOST_BYTES)
+    except ssl.SSLCertVerificationError as error:
+        raise AuthenticationError(
+            f"the certificate of the token endpoint {credentials.endpoint} is not trusted, or is "
+            f"for another host ({error.verify_message}): check the ssl.truststore.* options of "
+            "the login module in sasl.jaas.config"
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, TimeoutError):
+            reason = awaited
+        # The library's message quotes a response that is not HTTP, and that may contain secrets.
+        raise NetworkError(
+            f"the request to the token endpoint {credentials.endpoint} failed: "
+            f"{credentials.quoted(reason)}"
+        ) from None
+    finally:
+        connection.close()
+        if connected is not None:
+            connected.close()
+    return access_token(credentials, status, body)
+
+
+# --- tokens for Amazon MSK with IAM
+
+
+def msk_iam_source(source: MskIamToken, hosts: Sequence[str]) -> Callable[[], OAuthBearerToken]:
+    """Return the function that signs a token; ConfigError if the signer is not installed.
+
+    The signer is Amazon's own (extra `msk-iam`). It presigns a request with the AWS credentials of
+    this process, and the cluster accepts that as an OAUTHBEARER token. The options of Java's
+    IAMLoginModule select the credentials; without options, the AWS libraries find them in their
+    usual places. The function blocks, since credentials may have to be fetched.
+    """
+    if find_spec(_SIGNER) is None:
+        raise ConfigError(
+            "sasl.mechanism AWS_MSK_IAM, or msk_iam as sasl.login.callback.handler.class, requires "
+            "Amazon's signer: pip install 'spark-kafka-sink[msk-iam]', for the driver and for tasks"
+        )
+    return lambda: _sign(source, msk_region(source, hosts))
+
+
+def msk_region(source: MskIamToken, hosts: Sequence[str]) -> str:
+    """Return the cluster's region: as configured, from a broker's name, or from the environment.
+
+    Raises ConfigError if none of these has it.
+    """
+    found = (_HOST.search(host.lower()) for host in hosts)
+    named = source.region or next((match[1] for match in found if match), None)
+    region = named or next(filter(None, map(os.environ.get, _REGION_VARIABLES)), None)
+    if region is None:
+        raise ConfigError(
+            "the AWS region of the cluster is unknown: bootstrap.servers has no host names of "
+            "Amazon MSK; set awsRegion in sasl.jaas.config, or the environment variable AWS_REGION"
+        )
+    return region
+
+
+def _sign(source: MskIamToken, region: str) -> OAuthBearerToken:
+    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 -- optional, and slow
+    from botocore.exceptions import HTTPClientError  # noqa: PLC0415 -- comes with it
+
+    try:
+        if source.role_arn is not None:
+            signed = MSKAuthTokenProvider.generate_auth_token_from_role_arn(
+                region, source.role_arn, source.session_name
+            )
+        elif source.profile is not None:
+            signed = MSKAuthTokenProvider.generate_auth_token_from_profile(region, source.profile)
+        else:
+            signed = MSKAuthTokenProvider.generate_auth_token(region)
+    except HTTPClientError as error:
+        raise NetworkError(
+            f"{source} (AWS_MSK_IAM) could not be requested: {type(error).__name__}"
+        ) from error
+    except Exception as error:
+        # The AWS libraries raise many kinds of errors, none of which is transient.
+        raise AuthenticationError(
+            f"{source} (AWS_MSK_IAM) cannot be used: {type(error).__name__}. Check where this "
+            "process (driver or task) finds its AWS credentials"
+        ) from error
+    value, expires_at_ms = signed
+    return OAuthBearerToken(
+        value=value, subject=str(source), expires_at=expires_at_ms / _MILLISECONDS
+    )
+
+
+# --- the sources
 
 
 def token_source(

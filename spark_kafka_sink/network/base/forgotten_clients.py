@@ -3,7 +3,7 @@
 The garbage collector runs on any thread, whatever lock that thread holds. So nothing is done there
 but to warn, and to start a thread without any of Python's own locks; that thread stops the client.
 At the end of the process nothing is stopped: the clients' daemon threads end with it, after
-`producer.exit_flush` has waited for the records of producers.
+`producer.kafka_producer` has waited for the records of producers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the client knows about the cluster: brokers, topics, leaders.
+"""What the client knows about the cluster (brokers, topics, leaders), and when to request it again.
 
 A snapshot is immutable and replaced as a whole, so any thread may read the current one without a
 lock. Leader epochs never go back: a response from a broker that lags behind must not send batches
@@ -7,6 +7,7 @@ to a leader that has been deposed (KIP-320). Reads no clock and does no I/O.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,14 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
 from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.network.cluster.metadata_topics import MetadataTopics
-from spark_kafka_sink.network.cluster.refresh_schedule import RefreshSchedule
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_retriable
 from spark_kafka_sink.protocol.messages.metadata import UNKNOWN_OPERATIONS
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from uuid import UUID
 
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
@@ -137,6 +136,147 @@ class MetadataSnapshot:
         """Return the number of a topic's partitions; 0 while it is unknown."""
         known = self.topics.get(topic)
         return len(known.partitions) if known is not None else 0
+
+
+class RefreshSchedule:
+    """When to request metadata next (the timing half of org.apache.kafka.clients.Metadata).
+
+    A request is due at once for a new topic, soon if a response showed the metadata to be out of
+    date, and in any case after metadata.max.age.ms. It is held back for retry.backoff.ms after
+    every response, and for twice as long each time no broker answers or a response contains nothing
+    new (KIP-580), up to retry.backoff.max.ms. Callers pass times in seconds of one monotonic clock.
+    """
+
+    def __init__(self, *, backoff: ExponentialBackoff, max_age: float) -> None:
+        """Start without a response: the first request may be sent at once."""
+        self._backoff = backoff
+        self._max_age = max_age
+        self._full_update_requested = True
+        self._is_expired = False
+        self._last_full_answer: float | None = None
+        self._failures = 0
+        self._equivalent_answers = 0
+        self._not_before = 0.0
+
+    @property
+    def last_full_answer(self) -> float | None:
+        """When all topics were last received; None before the first time."""
+        return self._last_full_answer
+
+    def request_full_update(self) -> None:
+        """Request a full update; the back-off after responses without news still applies."""
+        self._full_update_requested = True
+
+    def allow_at_once(self) -> None:
+        """Drop all back-offs: what is requested now was never requested before."""
+        self._not_before = 0.0
+        self._equivalent_answers = 0
+
+    def expire(self) -> None:
+        """Treat the metadata as too old from now on: everything is due at once."""
+        self._is_expired = True
+        self._not_before = 0.0
+
+    def is_full_update_due(self, now: float) -> bool:
+        """Return whether everything has to be requested, and not only what is new."""
+        return self._full_update_requested or self._expires_at() <= now
+
+    def _expires_at(self) -> float:
+        if self._is_expired:
+            return 0.0
+        return NEVER if self._last_full_answer is None else self._last_full_answer + self._max_age
+
+    def next_at(self, *, has_new_topics: bool) -> float:
+        """Return when to send the next request."""
+        if has_new_topics or self._full_update_requested:
+            return self._not_before
+        return max(self._expires_at(), self._not_before)
+
+    def failed(self, now: float) -> None:
+        """Record that no broker answered; the next request waits for the back-off."""
+        self._not_before = now + self._backoff.delay(self._failures)
+        self._failures += 1
+
+    def answered(self, now: float, *, full: bool, progressed: bool) -> None:
+        """Record a response; `progressed` is whether it contained anything new.
+
+        A response that was requested because the metadata was too old counts as progress: no change
+        was expected.
+        """
+        if progressed or self._expires_at() <= now:
+            self._equivalent_answers = 0
+        self._not_before = now + self._backoff.delay(self._equivalent_answers)
+        self._equivalent_answers += 1
+        self._failures = 0
+        if full:
+            self._full_update_requested = False
+            self._is_expired = False
+            self._last_full_answer = now
+
+
+class MetadataTopics:
+    """The topics that a producer needs metadata for, each while it is in use (ProducerMetadata).
+
+    A topic that has not been used for metadata.max.idle.ms is dropped, so that a producer that
+    keeps writing to new topics does not request all of them forever. A topic that no response has
+    named yet is never dropped. Any thread may add topics: a writing thread records the use of its
+    topics without involving the network thread. Callers pass times in seconds.
+    """
+
+    def __init__(self, *, max_idle: float) -> None:
+        """Start without topics."""
+        self._max_idle = max_idle
+        self._lock = threading.Lock()
+        self._expires_at: dict[str, float] = {}
+        self._new: dict[str, None] = {}
+
+    def add(self, topic: str, now: float) -> bool:
+        """Record that a topic is used; return whether it is new."""
+        with self._lock:
+            is_new = topic not in self._expires_at
+            self._expires_at[topic] = now + self._max_idle
+            if is_new:
+                self._new[topic] = None
+            return is_new
+
+    def ask_again(self, topic: str) -> None:
+        """Treat a topic as if no response had ever named it."""
+        with self._lock:
+            if topic in self._expires_at:
+                self._new[topic] = None
+
+    @property
+    def has_new(self) -> bool:
+        """Whether there are topics that no response has named yet."""
+        return bool(self._new)
+
+    def all(self) -> tuple[str, ...]:
+        """Return all topics, in the order they were added."""
+        with self._lock:
+            return tuple(self._expires_at)
+
+    def new(self) -> tuple[str, ...]:
+        """Return the topics that no response has named yet."""
+        with self._lock:
+            return tuple(self._new)
+
+    def answered(self, topics: Collection[str]) -> None:
+        """Record which topics a response has named."""
+        with self._lock:
+            for topic in topics:
+                self._new.pop(topic, None)
+
+    def expire(self, now: float) -> frozenset[str]:
+        """Remove the topics that have not been used for too long, and return them."""
+        with self._lock:
+            expired = frozenset(
+                topic
+                for topic, expires_at in self._expires_at.items()
+                if expires_at <= now and topic not in self._new
+            )
+            for topic in expired:
+                del self._expires_at[topic]
+            return expired
 
 
 class MetadataQuestion(NamedTuple):

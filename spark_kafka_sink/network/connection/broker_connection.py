@@ -15,37 +15,37 @@ request is waiting for the socket.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
-from spark_kafka_sink.network.authentication.sasl_session import SaslSession
+from spark_kafka_sink.network.authentication.sasl_authenticator import SaslSession
 from spark_kafka_sink.network.base.timeout_check import TimeoutCheck
-from spark_kafka_sink.network.connection.idle_check import IdleCheck
-from spark_kafka_sink.network.connection.in_flight_requests import InFlightRequest, InFlightRequests
-from spark_kafka_sink.network.connection.incoming_frames import IncomingFrames
 from spark_kafka_sink.network.connection.node_api_versions import (
     NodeApiVersions,
     fetch_api_versions,
     fetch_first_api_versions,
 )
-from spark_kafka_sink.network.connection.outgoing_requests import OutgoingRequest, OutgoingRequests
 from spark_kafka_sink.network.connection.reauthentication import HeldRequest, Reauthentication
-from spark_kafka_sink.network.connection.response_handlers import ResponseHandlers
-from spark_kafka_sink.network.connection.throttle_versions import client_throttles
 from spark_kafka_sink.network.transport.connection_errors import (
     GreetedOnlyError,
     SilentPeerError,
     connect_failure,
     loss_of,
 )
+from spark_kafka_sink.network.transport.tls_errors import looks_like_tls, peer_speaks_tls
 from spark_kafka_sink.network.transport.transport import to_send
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.frame import FrameDecoder
 from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS
 from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.network_listener import NetworkListener
@@ -56,10 +56,304 @@ if TYPE_CHECKING:
 MAX_CORRELATION_ID = 2**31 - 1
 #: The size of the length prefix of a frame, in bytes.
 FRAME_OVERHEAD = 4
+#: The minimum in seconds between two checks of a busy connection, however short its idle time is.
+LEAST_IDLE_CHECK: Final = 0.01
 #: The reason for closing a connection with unsent records that were given up.
 CLOSED_UNSENT = "closed by this client: it gave up records that the broker had not yet read"
 #: What is overdue when a request is.
 _NO_ANSWER: Final = "no answer"
+#: The version of a response from which on a broker responds at once and leaves the pause for a
+#: quota to the client (KIP-219, `AbstractResponse.shouldClientThrottle`). In earlier versions the
+#: broker delayed its response instead.
+_CLIENT_THROTTLES_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 6,
+        ApiKey.FETCH: 8,
+        ApiKey.LIST_OFFSETS: 3,
+        ApiKey.METADATA: 6,
+        ApiKey.FIND_COORDINATOR: 2,
+        ApiKey.API_VERSIONS: 2,
+        ApiKey.CREATE_TOPICS: 3,
+        ApiKey.INIT_PRODUCER_ID: 1,
+        ApiKey.ADD_PARTITIONS_TO_TXN: 1,
+        ApiKey.ADD_OFFSETS_TO_TXN: 1,
+        ApiKey.END_TXN: 1,
+        ApiKey.TXN_OFFSET_COMMIT: 1,
+    }
+)
+
+
+def client_throttles(api_key: ApiKey, api_version: int) -> bool:
+    """Return whether the client has to pause if a response of this version asks for it."""
+    return api_key not in _CLIENT_THROTTLES_FROM or api_version >= _CLIENT_THROTTLES_FROM[api_key]
+
+
+class ResponseHandlers:
+    """The functions that are called with the responses of one connection as soon as they arrive.
+
+    A request need not have one. A done callback of a future runs in the next round of the loop, and
+    a handler in the round in which the response arrives.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Create it; errors of handlers are reported to `loop`."""
+        self._loop = loop
+        #: By the future of a request.
+        self._handlers: dict[asyncio.Future[Any], Callable[[asyncio.Future[Any]], None]] = {}
+
+    def add(
+        self,
+        outcome: asyncio.Future[ResponseT],
+        on_done: Callable[[asyncio.Future[ResponseT]], None],
+    ) -> None:
+        """Call `on_done` with this future once: by `answer`, or by the loop if it fails."""
+        outcome.add_done_callback(on_done)
+        self._handlers[outcome] = on_done
+
+    def answer(self, outcome: asyncio.Future[Any], response: ApiResponse) -> None:
+        """Set a future's result, and call its handler now; do nothing if it is already done."""
+        on_done = self._handlers.pop(outcome, None)
+        if outcome.done():
+            return
+        if on_done is None:
+            outcome.set_result(response)
+            return
+        outcome.remove_done_callback(on_done)
+        outcome.set_result(response)
+        try:
+            on_done(outcome)
+        except Exception as error:  # noqa: BLE001  reported as the error of a done callback would be
+            self._loop.call_exception_handler(
+                {"message": "the handler of a response failed", "exception": error}
+            )
+
+    def clear(self) -> None:
+        """Forget all handlers: the loop calls those of futures that fail."""
+        self._handlers.clear()
+
+
+class OutgoingRequest(NamedTuple):
+    """A request that waits for the socket."""
+
+    #: The bytes that the socket has not yet accepted.
+    buffers: deque[memoryview]
+    #: What the caller waits for: the response, or the sending if the broker does not answer.
+    outcome: asyncio.Future[Any]
+    has_response: bool
+
+
+class OutgoingRequests:
+    """The requests of one connection that the socket has not yet accepted in full, oldest first.
+
+    When a peer stops reading, the socket's buffer fills up, and further requests wait here. Does no
+    I/O and reads no clock.
+    """
+
+    def __init__(self) -> None:
+        self._requests: deque[OutgoingRequest] = deque()
+        self._waiting_since = 0.0
+        #: The number of requests that the broker will not answer.
+        self.without_response = 0
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[OutgoingRequest]:
+        return iter(self._requests)
+
+    def add(self, request: OutgoingRequest, now: float) -> None:
+        """Append a request, or the unsent rest of one."""
+        if not self._requests:
+            self._waiting_since = now
+        self._requests.append(request)
+        self.without_response += not request.has_response
+
+    @property
+    def first(self) -> OutgoingRequest:
+        """The oldest request."""
+        return self._requests[0]
+
+    def pop(self) -> OutgoingRequest:
+        """Remove and return the oldest request, after the socket has accepted its last byte."""
+        request = self._requests.popleft()
+        self.without_response -= not request.has_response
+        return request
+
+    def holds(self, outcome: asyncio.Future[Any]) -> bool:
+        """Return whether the request with this outcome still waits for the socket."""
+        return any(request.outcome is outcome for request in self._requests)
+
+    def stalls_at(self, taken_at: float, timeout: float) -> float | None:
+        """Return when the peer is considered gone, unless its socket accepts bytes by then.
+
+        `taken_at` is when the socket last accepted any bytes. Returns None if nothing is waiting
+        for it.
+        """
+        return max(self._waiting_since, taken_at) + timeout if self._requests else None
+
+    def clear(self) -> list[OutgoingRequest]:
+        """Remove and return all requests."""
+        requests = list(self._requests)
+        self._requests.clear()
+        self.without_response = 0
+        return requests
+
+
+class ResponseLimits(NamedTuple):
+    """The size limits of one response."""
+
+    frame_bytes: int
+    #: The number of array elements and tagged fields, in total.
+    elements: int
+
+
+#: For responses until the broker has authenticated and returned its API versions: they are short,
+#: and may come from a stranger.
+FIRST_RESPONSES: Final = ResponseLimits(frame_bytes=512 * 1024, elements=10_000)
+#: No response to a producer's request comes near this; a larger size is a lie or another protocol.
+LATER_RESPONSES: Final = ResponseLimits(frame_bytes=128 * 1024 * 1024, elements=MAX_ELEMENTS)
+
+
+class IncomingFrames:
+    """The bytes that one connection has received, as the frames of responses.
+
+    Until the broker has authenticated, frames must be small; see `FIRST_RESPONSES`.
+    """
+
+    def __init__(self, node: Node, transport: Transport) -> None:
+        """Begin with no data, and with the limits of first responses."""
+        self._node = node
+        self._transport = transport
+        self._decoder = FrameDecoder(FIRST_RESPONSES.frame_bytes)
+        #: Returns the next complete frame; see `FrameDecoder.next_frame`.
+        self.next_frame = self._decoder.next_frame
+        #: The limit of array elements and tagged fields in a response.
+        self.max_elements = FIRST_RESPONSES.elements
+        #: Whether nothing has been received.
+        self.is_first = True
+
+    def allow_large(self) -> None:
+        """Accept responses up to the limits of later ones."""
+        self._decoder.max_frame_bytes = LATER_RESPONSES.frame_bytes
+        self.max_elements = LATER_RESPONSES.elements
+
+    def read(self) -> int | None:
+        """Read once; return the number of bytes, None without any, 0 at the stream's end.
+
+        Raises AuthenticationError if the peer speaks TLS on a connection without it.
+        """
+        decoder = self._decoder
+        if room := decoder.room():
+            with room:
+                count = self._transport.read_into(room)
+            decoder.received(count or 0)
+            return count
+        data = self._transport.read()
+        if data:
+            if self.is_first and looks_like_tls(data):
+                raise peer_speaks_tls(self._node)
+            self.is_first = False
+            decoder.receive_data(data)
+        return None if data is None else len(data)
+
+
+class InFlightRequest(NamedTuple):
+    """A request that is awaiting its response."""
+
+    correlation_id: int
+    api_key: ApiKey
+    api_version: int
+    #: Times by the loop's clock.
+    sent_at: float
+    deadline: float
+    response: asyncio.Future[Any]
+
+
+class InFlightRequests:
+    """The unanswered requests of one connection, oldest first."""
+
+    def __init__(self) -> None:
+        self._requests: deque[InFlightRequest] = deque()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: InFlightRequest) -> None:
+        """Append the request just sent."""
+        self._requests.append(request)
+
+    def next_deadline(self) -> float | None:
+        """Return the earliest deadline of all requests; None if nothing is in flight."""
+        return min((request.deadline for request in self._requests), default=None)
+
+    def next_timeout(self) -> float:
+        """Return the seconds that the request with that deadline, which there must be, may take."""
+        first = min(self._requests, key=attrgetter("deadline"))
+        return first.deadline - first.sent_at
+
+    def complete(self, correlation_id: int) -> InFlightRequest:
+        """Remove and return the oldest request; DecodeError if the response is not for it."""
+        if not self._requests:
+            raise DecodeError(f"a response (correlation id {correlation_id}) without a request")
+        expected = self._requests[0].correlation_id
+        if expected != correlation_id:
+            raise DecodeError(f"a response to request {correlation_id} instead of {expected}")
+        return self._requests.popleft()
+
+    def fail_all(self, error: Exception) -> None:
+        """Fail every request with the error that ended the connection."""
+        while self._requests:
+            response = self._requests.popleft().response
+            if not response.done():
+                response.set_exception(error)
+
+
+class IdleCheck:
+    """A timer that detects that a connection is no longer in use (connections.max.idle.ms).
+
+    It checks one connection when it may have been idle for long enough.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        max_idle: float | None,
+        *,
+        last_used: Callable[[], float],
+        is_busy: Callable[[], bool],
+        on_idle: Callable[[str], None],
+    ) -> None:
+        """Create the check; `on_idle` is called with a description of the idle time.
+
+        With a `max_idle` of None an idle connection stays open. A connection that `is_busy` is left
+        to request.timeout.ms.
+        """
+        self._loop = loop
+        self._max_idle = max_idle
+        self._last_used = last_used
+        self._is_busy = is_busy
+        self._on_idle = on_idle
+        self._next_check: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Check now, and then whenever the connection may have become idle."""
+        if self._max_idle is not None:
+            self._check(self._max_idle)
+
+    def cancel(self) -> None:
+        """Stop checking."""
+        if self._next_check is not None:
+            self._next_check.cancel()
+
+    def _check(self, max_idle: float) -> None:
+        now = self._loop.time()
+        idle_at = self._last_used() + max_idle
+        if idle_at <= now:
+            if not self._is_busy():
+                self._on_idle(f"idle for {max_idle:g} s (connections.max.idle.ms)")
+                return
+            idle_at = now + max(max_idle, LEAST_IDLE_CHECK)
+        self._next_check = self._loop.call_at(idle_at, self._check, max_idle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.authentication.sasl_session import SaslSession
+    from spark_kafka_sink.network.authentication.sasl_authenticator import SaslSession
     from spark_kafka_sink.network.connection.network_listener import NetworkListener
     from spark_kafka_sink.protocol.schema import AnyRequest
 

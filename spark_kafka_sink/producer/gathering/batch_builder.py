@@ -8,9 +8,9 @@ so a slow network makes it wait for memory instead of using more. The network th
 batches after linger.ms, passes them on uncompressed, to be compressed elsewhere.
 
 The size of a batch: its block starts at the size of the partition's last batches and grows
-fourfold, up to `batch.size` divided by the compression ratio seen so far, as long as that is at
-most half of the free memory or a fair share of the total. So one busy partition writes full
-batches, and ten thousand quiet ones fit into the same `buffer.memory`.
+fourfold, up to `batch.size` (or less, see `BatchSizes`) divided by the compression ratio seen so
+far, as long as that is at most half of the free memory or a fair share of the total. So one busy
+partition writes full batches, and ten thousand quiet ones fit into the same `buffer.memory`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
 from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.producer.batch.batch_split import batches_of
+from spark_kafka_sink.producer.batch.batch_compression import batches_of
 from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
 from spark_kafka_sink.producer.batch.delivery_errors import interruption_error
 from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch, empty_header
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
-    from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
     from spark_kafka_sink.producer.gathering.interfaces import BufferListener, SendingSide
     from spark_kafka_sink.producer.gathering.row_placement import PlacedRows, RowPlacement
     from spark_kafka_sink.producer.gathering.row_watchers import RowWatcher
@@ -61,6 +60,26 @@ WAKE_BYTES = 262_144
 def never() -> bool:
     """Return False: the default for waits that nothing cuts short."""
     return False
+
+
+class BatchSizes:
+    """The largest size of a topic's batches: batch.size, until a broker refuses one as too large.
+
+    Sizes are in bytes on the wire. Only the network thread lowers them.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        """Set the size (batch.size) for all topics."""
+        self._batch_size = batch_size
+        self._lowered: dict[str, int] = {}
+
+    def size_of(self, topic: str) -> int:
+        """Return the largest size that a batch of this topic may have."""
+        return self._lowered.get(topic, self._batch_size)
+
+    def lower(self, topic: str, refused_bytes: int) -> None:
+        """Set a topic's size to half of that of a refused batch, unless it is smaller already."""
+        self._lowered[topic] = min(self.size_of(topic), refused_bytes // 2)
 
 
 @dataclass(slots=True)

@@ -22,12 +22,7 @@ import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from spark_kafka_sink.errors import (
-    BufferExhaustedError,
-    KafkaError,
-    KafkaTimeoutError,
-    RecordError,
-)
+from spark_kafka_sink.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError, RecordError
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer.batch.delivery_errors import (
     interruption_error,
@@ -37,7 +32,6 @@ from spark_kafka_sink.producer.batch.produce_result import call_now
 from spark_kafka_sink.producer.gathering.append_lock import AppendLock, lock_timeout
 from spark_kafka_sink.producer.gathering.batch_builder import never
 from spark_kafka_sink.producer.gathering.row_watchers import ChunkWatcher, TableWatcher
-from spark_kafka_sink.producer.gathering.single_records import send_single
 from spark_kafka_sink.producer.records.staged_records import StagedRecords
 
 if TYPE_CHECKING:
@@ -48,7 +42,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.gathering.interfaces import ClusterView, SendingSide
     from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
     from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata, TablePart
-    from spark_kafka_sink.producer.records.staged_records import StagedChunk
+    from spark_kafka_sink.producer.records.staged_records import StagedChunk, StagedRecord
     from spark_kafka_sink.record.columns import RecordColumns
 
 logger = logging.getLogger(__name__)
@@ -592,3 +586,43 @@ class RecordGatherer:
                 self._sending.refuse(error)
         finally:
             self._lock.release()
+
+
+def send_single(
+    record: StagedRecord,
+    partition_count: int,
+    *,
+    staged: StagedRecords,
+    builder: BatchBuilder,
+    sending: SendingSide,
+    now_ms: int,
+    opened_at: float,
+) -> bool:
+    """Send the first staged record in a batch of its own, by its queue.
+
+    This is the short way for a caller that waits for each record. Returns False, and the record
+    remains staged, if only `BatchBuilder.append` can write it. After any exception its future has
+    ended.
+    """
+    filled = None
+    try:
+        filled = builder.fill_single(record, partition_count, now_ms=now_ms, opened_at=opened_at)
+        if filled is None:
+            return False
+        try:
+            staged.place_single(record, filled.result, filled.base_timestamp)
+        except BaseException:
+            builder.discard(filled)
+            raise
+        builder.enqueue(filled)
+    except BaseException as error:
+        broken = interruption_error(error)
+        if filled is None or record.future.chunk is None:
+            staged.withdraw(record.future, broken)
+        else:
+            filled.result.fail(broken)
+        # Its caller got no future, so only the transaction can tell that the record is missing.
+        sending.note_failed_send(broken, 1)
+        sending.note_loss(broken)
+        raise
+    return True

@@ -16,9 +16,8 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from spark_kafka_sink.metrics.clients.connection_metrics import ConnectionMetrics
-from spark_kafka_sink.metrics.clients.metric_group import MetricGroup
-from spark_kafka_sink.metrics.clients.topic_series import TopicSeries
+from spark_kafka_sink.metrics.client_metrics import MetricGroup, TopicSeries
+from spark_kafka_sink.metrics.connection_metrics import ConnectionMetrics
 from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.metrics.stats import CumulativeSum
@@ -28,7 +27,7 @@ from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.kafka_metric import MetricName
     from spark_kafka_sink.metrics.metrics import Metrics
     from spark_kafka_sink.metrics.sensor import Sensor
     from spark_kafka_sink.model import TopicPartition

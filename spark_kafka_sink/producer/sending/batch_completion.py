@@ -1,8 +1,8 @@
-"""The outcome of each batch: done or put back (Kafka's Sender, from completeBatch on).
+"""The request in which batches are sent, and the outcome of each batch: done or put back.
 
-This runs on the network thread. Every answered or unanswered batch is completed, put back for a
-retry, split, or failed, according to the table of `error_rules`. Nothing here sends, waits or reads
-a clock.
+This runs on the network thread. `BatchCompletion` is Kafka's Sender from completeBatch on: every
+answered or unanswered batch is completed, put back for a retry, split, or failed, according to the
+table of `error_rules`. Nothing here sends, waits or reads a clock.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spark_kafka_sink.errors import (
     KafkaError,
     NetworkError,
 )
-from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
-from spark_kafka_sink.producer.batch.batch_split import batches_of
+from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, PartitionAcks, TopicPartition
+from spark_kafka_sink.producer.batch.batch_compression import batches_of
 from spark_kafka_sink.producer.batch.delivery_errors import (
     delivery_error,
     interruption_error,
@@ -30,33 +30,30 @@ from spark_kafka_sink.producer.batch.error_rules import (
     produce_action,
 )
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
-from spark_kafka_sink.producer.sending.produce_requests import (
-    hinted_nodes,
-    leader_hints,
-    record_errors,
-    refusal,
-)
 from spark_kafka_sink.producer.transactions.transaction_requests import ADD_PARTITIONS_RETRY_BACKOFF
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
-from spark_kafka_sink.protocol.messages.produce import partition_responses
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error_name, is_retriable
+from spark_kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+    partition_responses,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-    from spark_kafka_sink.network.cluster.metadata import Metadata
+    from spark_kafka_sink.network.cluster.metadata import Metadata, MetadataSnapshot
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
     from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.sending.worker_thread import WorkOutcome
     from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
-    from spark_kafka_sink.protocol.messages.produce import (
-        PartitionProduceResponse,
-        ProduceRequest,
-        ProduceResponse,
-    )
+    from spark_kafka_sink.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+
+#: Errors with which a broker may name the leader it knows of (KIP-951).
+_LEADER_MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
 
 
 class BatchListener(Protocol):
@@ -299,3 +296,72 @@ class BatchCompletion:
         self._accumulator.fail_batch(batch, error, refused=refused)
         if manager is not None and manager.has_fatal_error:
             self._accumulator.fail(error)
+
+
+# --- the request, and what its answer says beyond the error code
+
+
+def produce_request(
+    batches: Sequence[ProducerBatch],
+    snapshot: MetadataSnapshot,
+    *,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+) -> ProduceRequest:
+    """Build one request from batches of different partitions, all led by one broker."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for batch in batches:
+        topics.setdefault(batch.topic_partition.topic, []).append(
+            PartitionProduceData(index=batch.topic_partition.partition, records=batch.buffers())
+        )
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=tuple(
+            TopicProduceData(
+                name=topic, topic_id=snapshot.topic_id(topic), partition_data=tuple(partitions)
+            )
+            for topic, partitions in topics.items()
+        ),
+    )
+
+
+def leader_hints(
+    answers: Mapping[TopicPartition, PartitionProduceResponse],
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the new leaders, and their epochs, of partitions that have moved."""
+    return {
+        topic_partition: (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+        for topic_partition, answer in answers.items()
+        if answer.error_code in _LEADER_MOVED
+        and answer.current_leader.leader_id >= 0
+        and answer.current_leader.leader_epoch >= 0
+    }
+
+
+def hinted_nodes(response: ProduceResponse) -> list[Node]:
+    """Return the addresses of the leaders that the answer names."""
+    return [Node(each.node_id, each.host, each.port) for each in response.node_endpoints]
+
+
+def record_errors(answer: PartitionProduceResponse) -> dict[int, str]:
+    """Return why single records were refused, by their index in the batch (KIP-467)."""
+    return {
+        each.batch_index: each.batch_index_error_message
+        or answer.error_message
+        or error_name(answer.error_code)
+        for each in answer.record_errors
+    }
+
+
+def refusal(node: Node, answer: PartitionProduceResponse) -> str:
+    """Return a message that names the broker that refused a batch, and its reason."""
+    context = f"{node} rejected the batch"
+    if answer.record_errors:
+        first = answer.record_errors[0]
+        return f"{context} (record {first.batch_index}: {first.batch_index_error_message})"
+    if answer.error_message:
+        return f"{context} ({answer.error_message})"
+    return context

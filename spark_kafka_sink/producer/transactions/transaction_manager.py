@@ -38,11 +38,13 @@ from spark_kafka_sink.producer.batch.error_rules import (
     ProduceAction,
     produce_action,
 )
-from spark_kafka_sink.producer.transactions.epoch_rules import EpochRules
 from spark_kafka_sink.producer.transactions.partition_sequences import PartitionSequences
-from spark_kafka_sink.producer.transactions.pending_operations import PendingOperations
-from spark_kafka_sink.producer.transactions.transaction_partitions import TransactionPartitions
-from spark_kafka_sink.producer.transactions.transaction_protocol import TransactionProtocol
+from spark_kafka_sink.producer.transactions.transaction_protocol import (
+    EpochRules,
+    PendingOperations,
+    TransactionPartitions,
+    TransactionProtocol,
+)
 from spark_kafka_sink.producer.transactions.transaction_requests import TransactionRequests
 from spark_kafka_sink.producer.transactions.transaction_state import (
     TransactionState,

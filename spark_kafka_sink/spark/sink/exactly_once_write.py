@@ -2,7 +2,8 @@
 
 `plan` runs on the driver, when Spark pickles a writer for the tasks. The plan travels with the
 writer to the tasks. A stream's `commit` and `abort` run on another object and learn the plan from
-the tasks' messages.
+the tasks' messages. The driver's steps are built on `exactly_once.TwoPhaseCommit`, and begin with
+`two_phase_commit`. Each task attempt takes its producer from a `ProducerOfAttempt`.
 
 This module imports the network code, so writers import it only for an exactly-once write.
 """
@@ -10,39 +11,239 @@ This module imports the network code, so writers import it only for an exactly-o
 from __future__ import annotations
 
 import logging
+import os
+import platform
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from spark_kafka_sink.admin.driver_client import DriverClient
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaError
 from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger
+from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, ensure_ledger_topic
+from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.ledger.transactional_ids import Slots, WorkerId, ledger_id
 from spark_kafka_sink.exactly_once.ledger.transitions import Verdict
-from spark_kafka_sink.exactly_once.plan import Job, Plan, is_ended_by_others, refusal
+from spark_kafka_sink.exactly_once.plan import Job, Plan, Prepared, is_ended_by_others, refusal
+from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
-from spark_kafka_sink.spark.sink.attempt_producers import ProducerOfAttempt
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.sink.commit_message import TransactionalPart
-from spark_kafka_sink.spark.sink.driver_transactions import step_timeout, two_phase_commit
-from spark_kafka_sink.spark.sink.partition_writer import Written, write_rows
+from spark_kafka_sink.spark.sink.partition_writer import (
+    Producer,
+    Written,
+    close_quietly,
+    start_producer,
+    write_rows,
+)
+from spark_kafka_sink.spark.sink.producer_cache import CacheKey, producer_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
     from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
     from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.exactly_once.plan import Prepared
     from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.model import PartitionAcks, PreparedTransaction, TopicPartition
     from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+    from spark_kafka_sink.spark.sink.partition_writer import Start
+    from spark_kafka_sink.spark.sink.producer_cache import ProducerCache
 
     Observe = Callable[[Point], None]
 
 logger = logging.getLogger(__name__)
 
+#: The number of prefixes whose connections are kept.
+_MAX_KEPT: Final = 8
+_NEEDS_3_0: Final = (
+    "deliveryGuarantee=exactly_once requires Apache Kafka 3.0 or later: upgrade the brokers, or "
+    "use deliveryGuarantee=at_least_once"
+)
+_AUTHORIZATION_FAILED: Final = "AUTHORIZATION_FAILED"
+_INVALID_TIMEOUT: Final = ErrorCode.INVALID_TRANSACTION_TIMEOUT.name
 #: How long a failed task may take to find out which driver ended its transaction.
 _LEDGER_SECONDS: Final = 30.0
+
+
+class _Kept:
+    """The connections and ledger state that a process keeps for one prefix on one cluster.
+
+    They are kept from one step to the next: Spark runs the steps in long-lived Python workers, and
+    a stream plans and commits every batch. Each step fences the ledger before it reads further, so
+    stale state is never relied upon. A step that fails discards that state.
+    """
+
+    def __init__(self, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
+        self.admin = DriverClient(config)
+        self.ledger = Ledger(
+            self.admin, topic=options.ledger_topic, prefix=options.prefix, clock=time.time
+        )
+        self.is_checked = False
+
+
+_kept: dict[tuple[object, ...], _Kept] = {}
+os.register_at_fork(after_in_child=_kept.clear)
+
+
+@contextmanager
+def two_phase_commit(
+    config: ProducerConfig,
+    options: ExactlyOnceOptions,
+    *,
+    observe: Observe = lambda _: None,
+    checks: bool = True,
+) -> Iterator[TwoPhaseCommit]:
+    """Yield the protocol for one step of the driver, after checking the cluster if `checks`.
+
+    The first step of a process checks that every broker can be reached and is new enough, creates a
+    missing ledger, and checks that brokers allow the transaction timeout, all before any task runs.
+    A step after the tasks leaves that out: it must not fail because a broker restarts.
+
+    Raises ConfigError if the cluster does not allow the settings, UnsupportedVersionError if its
+    brokers are too old, and NetworkError or KafkaTimeoutError if one cannot be reached.
+    """
+    key = (fingerprint(config), options.ledger_topic, options.prefix)
+    kept = _kept.pop(key, None) or _Kept(config, options)
+    try:
+        with _naming_missing_permissions(options):
+            if checks and not kept.is_checked:
+                _check(kept.admin, config, options)
+                kept.is_checked = True
+            yield TwoPhaseCommit(
+                kept.admin,
+                kept.ledger,
+                clock=time.time,
+                timer=time.monotonic,
+                name=f"{platform.node()}, process {os.getpid()}",
+                observe=observe,
+            )
+    except BaseException:
+        kept.admin.close()
+        raise
+    _kept[key] = kept
+    while len(_kept) > _MAX_KEPT:
+        _kept.pop(next(iter(_kept))).admin.close()
+
+
+def step_timeout(config: ProducerConfig) -> float:
+    """Return how long a step may take, in seconds."""
+    return config.delivery_timeout_ms / 1000
+
+
+class TransactionalProducer(Producer, Protocol):
+    """The transactional methods of `producer.kafka_producer.KafkaProducer` that an attempt uses."""
+
+    def init_transactions(self, transactional_id: str) -> None:
+        """Acquire a transactional id with a new epoch."""
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction."""
+
+    def prepare_transaction(self) -> PreparedTransaction:
+        """Leave the transaction open and return its identity."""
+
+
+@cache
+def slots_of(prefix: str, configuration: str) -> Slots:
+    """Return this process's slots; the first call creates their worker id."""
+    del configuration  # only a cache key: each configuration has transactional ids of its own
+    return Slots(prefix)
+
+
+os.register_at_fork(after_in_child=slots_of.cache_clear)
+
+
+class ProducerOfAttempt:
+    """The source of one task attempt's producer; implements `Producers`.
+
+    - Each attempt has an open transaction of its own, which begins with the first row. Its
+      transactional id belongs to this process, and no other attempt of the plan uses it
+      (`exactly_once.ledger.transactional_ids`). InitProducerId precedes each transaction, so that a
+      late EndTxn for the previous one cannot end this one.
+    - Once every record is acknowledged, the transaction is left open for the driver. After a
+      failure it is left open too: the driver aborts every transaction that no task has reported.
+    - A worker that runs many tasks of one plan uses an id for each, but few producers: the next
+      task takes the producer of the last one from the worker's cache, and gives it another id.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        plan: Plan,
+        *,
+        transaction_timeout_ms: int,
+        stage: int | None = None,
+        start: Start = start_producer,
+        cache: ProducerCache | None = None,
+    ) -> None:
+        """Store the settings, and the id of the task's stage; nothing is started yet."""
+        self._config = config
+        self._plan = plan
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._stage = stage
+        self._start = start
+        self._cache = cache or producer_cache()
+        configuration = fingerprint(config) + str(transaction_timeout_ms)
+        self._key = CacheKey(plan.prefix, configuration)
+        self._slots = slots_of(plan.prefix, configuration)
+        self._worker_id: WorkerId | None = None
+        self._prepared: PreparedTransaction | None = None
+
+    def take(self) -> Producer:
+        """Begin a transaction and return its producer."""
+        self._worker_id = self._slots.take(self._plan.generation)
+        transactional_id = str(self._worker_id)
+        producer = self._cache.take_producer(self._key, self._stage) or self._start(
+            replace(
+                self._config,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=self._transaction_timeout_ms,
+            )
+        )
+        transactional = cast("TransactionalProducer", producer)
+        try:
+            transactional.init_transactions(transactional_id)
+            transactional.begin_transaction()
+        except BaseException:
+            self.failed(producer)
+            raise
+        return producer
+
+    def finished(self, producer: Producer) -> None:
+        """Prepare the fully acknowledged transaction and leave it open for the driver."""
+        try:
+            self._prepared = cast("TransactionalProducer", producer).prepare_transaction()
+        except BaseException:
+            self.failed(producer)
+            raise
+        self._release()
+        self._cache.put_producer(self._key, producer, self._stage)
+
+    def failed(self, producer: Producer) -> None:
+        """Close the producer at once; its transaction stays open and belongs to no batch."""
+        close_quietly(producer)
+        self._release()
+
+    def prepared(self, acks: tuple[tuple[TopicPartition, PartitionAcks], ...]) -> Prepared | None:
+        """Return what the driver needs to commit; None if the attempt had no rows."""
+        if self._prepared is None or self._worker_id is None:
+            return None
+        ranges = tuple(
+            OffsetRange(written, one.first_offset, one.last_offset, one.records)
+            for written, one in acks
+        )
+        winner = Winner(str(self._worker_id), *self._prepared, ranges)
+        return Prepared(self._plan.generation, winner)
+
+    def _release(self) -> None:
+        if self._worker_id is None:
+            raise RuntimeError("no producer was taken")
+        self._slots.release(self._worker_id)
 
 
 class TaskResult(NamedTuple):
@@ -192,6 +393,52 @@ class ExactlyOnceWrite:
                 self.options.prefix,
                 error,
             )
+
+
+def _check(admin: DriverClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
+    from spark_kafka_sink.admin.cluster_check import LEADERS_SECONDS
+
+    # As with a producer's transactional calls, but long enough to find that addresses are wrong.
+    timeout = min(step_timeout(config), max(config.max_block_ms / 1000, LEADERS_SECONDS))
+    # This comes first, before anything is created or written.
+    admin.require_transaction_apis(_NEEDS_3_0, timeout=timeout)
+    ensure_ledger_topic(
+        admin,
+        options.ledger_topic,
+        replication_factor=options.ledger_replication_factor,
+        timeout=timeout,
+    )
+    try:
+        # A writer may lack the right to read brokers' settings, but the coordinator checks this.
+        admin.init_producer_id(
+            ledger_id(options.prefix),
+            transaction_timeout_ms=options.transaction_timeout_ms,
+            timeout=timeout,
+        )
+    except BrokerError as error:
+        if error.name != _INVALID_TIMEOUT:
+            raise
+        raise ConfigError(
+            f"kafka.transaction.timeout.ms is {options.transaction_timeout_ms}, which exceeds the "
+            "brokers' transaction.max.timeout.ms: lower it to that limit, as long as it remains "
+            "longer than a stage of this write takes; otherwise raise the brokers' limit"
+        ) from None
+
+
+@contextmanager
+def _naming_missing_permissions(options: ExactlyOnceOptions) -> Iterator[None]:
+    try:
+        yield
+    except BrokerError as error:
+        if not error.name.endswith(_AUTHORIZATION_FAILED):
+            raise
+        raise BrokerError(
+            f"{error}. An exactly-once write requires WRITE and DESCRIBE on transactional ids that "
+            f"begin with '{options.prefix}.', and READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on "
+            f"ledgerTopic {options.ledger_topic!r}, with CREATE if that topic does not exist",
+            code=error.code,
+            name=error.name,
+        ) from error
 
 
 def _prepared(messages: Sequence[KafkaCommitMessage]) -> list[Prepared]:

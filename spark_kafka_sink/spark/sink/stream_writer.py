@@ -4,6 +4,8 @@ Spark pickles only the first of these writers, for the tasks of the micro-batch.
 does nothing, and the work that must precede the tasks is done when it is pickled. `commit` and
 `abort` run on another object, in another process, with nothing but the tasks' messages. Only tasks
 know the query and its batch, from properties that Spark sets for them.
+
+A stream prints at most once a minute: the sum of what it has written since (`next_lines`).
 """
 
 from __future__ import annotations
@@ -24,11 +26,10 @@ from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.driver_checks import check_report_path, check_stream
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
-from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
-from spark_kafka_sink.spark.sink.stream_lines import next_lines
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
 from spark_kafka_sink.spark.sink.writers import (
     PlannedWrite,
+    RefusedWriteError,
     SinkWriter,
     own_messages,
     reporting,
@@ -39,7 +40,7 @@ from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
 from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import WriterCommitMessage
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: The seconds between two lines of a query.
+EVERY_SECONDS: Final = 60.0
 #: The local properties that contain the query id and the batch id of a stream's task
 #: (`StreamExecution`, `MicroBatchExecution`).
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -209,6 +212,50 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             )
 
 
+def stream_property(context: TaskContext, name: str) -> str:
+    """Return a property that Spark sets for a stream's tasks; KafkaError if it is not set."""
+    value = context.getLocalProperty(name)
+    if value is None:
+        raise KafkaError(f"this task has no property {name}: it is not part of a micro-batch")
+    return value
+
+
+def next_lines(
+    state: Mapping[str, Any], report: WriteReport, *, now: float, is_full: bool
+) -> tuple[str | None, dict[str, Any]]:
+    """Return what to print after a batch with rows, or None; and the state for the next batch.
+
+    The state, which is empty at first, can be stored as JSON. `now` is in seconds since 1970; a
+    clock that was set back does not silence a stream.
+    """
+    advice = None if state.get("is_advised") else report.advice
+    # How many tasks there are is a question about each batch, and not about a sum. A summary needs
+    # no partitions; there may be thousands of them.
+    report = replace(report if is_full else report.condensed(), task_seconds=None)
+    waiting = state.get("waiting")
+    total, first = report, report.batch_id
+    if waiting is not None:
+        try:
+            total, first = WriteReport.from_record(waiting).merged(report), state["first_batch"]
+        except (TypeError, KeyError, ValueError):
+            # Another version of this package has stored it; only a line is lost.
+            logger.info("the state of the last lines cannot be read", exc_info=True)
+    printed_at = state.get("printed_at")
+    if printed_at is not None and 0 <= now - printed_at < EVERY_SECONDS:
+        return None, {**state, "waiting": total.to_record(), "first_batch": first}
+    batches = (
+        f"batch {first}" if first == report.batch_id else f"batches {first} to {report.batch_id}"
+    )
+    lines = total.to_text() if is_full else total.summary()
+    lines = lines.replace("Kafka: ", f"Kafka: {batches} ", 1).rstrip()
+    if advice is not None:
+        lines += f"\n  batch {report.batch_id}: {advice}"
+    return lines, {
+        "printed_at": now,
+        "is_advised": bool(state.get("is_advised")) or advice is not None,
+    }
+
+
 def _warn_about_other_streams(message: KafkaCommitMessage, batch_id: int, prefix: str) -> None:
     """Log a warning if a new query's prefix was used before: its checkpoint may be lost."""
     part = message.transactional
@@ -220,11 +267,3 @@ def _warn_about_other_streams(message: KafkaCommitMessage, batch_id: int, prefix
             prefix,
             ", ".join(part.other_write_ids),
         )
-
-
-def stream_property(context: TaskContext, name: str) -> str:
-    """Return a property that Spark sets for a stream's tasks; KafkaError if it is not set."""
-    value = context.getLocalProperty(name)
-    if value is None:
-        raise KafkaError(f"this task has no property {name}: it is not part of a micro-batch")
-    return value

@@ -4,13 +4,15 @@ Spark creates a new one whenever it needs one, so creating it does nothing.
 
 - At least once: a row is delivered when its task returns, and a task that is run again writes its
   rows again; so `commit` only reports what is already in Kafka, and `abort` cannot undo anything.
-- Exactly once: the write is planned when Spark pickles the writer. Tasks leave their transactions
-  open, and `commit`, which runs on the same pickle, decides their outcome.
+- Exactly once: the write is planned, or rejected with a `RefusedWriteError`, when Spark pickles the
+  writer. Tasks leave their transactions open, and `commit`, which runs on the same pickle, decides
+  their outcome.
 """
 
 from __future__ import annotations
 
 import logging
+import pickle
 import time
 import uuid
 from contextlib import contextmanager
@@ -29,7 +31,6 @@ from spark_kafka_sink.spark.report.report_store import ReportStore
 from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
 from spark_kafka_sink.spark.sink.producer_cache import NO_QUERY, CachedProducers
-from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.sink.write_report import report_of
 from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
 
@@ -49,6 +50,22 @@ logger = logging.getLogger(__name__)
 
 #: The batch id of a job, which has only one batch.
 JOB_BATCH: Final = 0
+
+
+class RefusedWriteError(KafkaError, pickle.PickleError):
+    """A write was rejected while its writer was pickled for the tasks.
+
+    PySpark passes PickleErrors on unchanged and replaces the message of every other error.
+    """
+
+    @classmethod
+    def of(cls, error: KafkaError) -> RefusedWriteError:
+        """Return an error caused by this one, which Spark shows by the name of this one."""
+        kind = type(error)
+        names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        refused: RefusedWriteError = type(kind.__name__, (cls,), names)(str(error))
+        refused.__cause__ = error
+        return refused
 
 
 class PlannedWrite(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from spark_kafka_sink.config.source.offset_specs import (
+    BATCH_END,
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     Earliest,
@@ -19,15 +20,13 @@ from spark_kafka_sink.config.source.offset_specs import (
     check_same_partitions,
     listed,
 )
-from spark_kafka_sink.config.source.positions import BATCH_END
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.spark.source.first_batch import Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.config.source.offset_specs import OffsetSpec
-    from spark_kafka_sink.config.source.positions import Accepted
+    from spark_kafka_sink.config.source.offset_specs import Accepted, OffsetSpec
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.offsets_json import Offsets, StreamOffsets
 

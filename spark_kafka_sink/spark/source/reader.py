@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 
-from spark_kafka_sink.config.source.offset_specs import SpecificOffsets
-from spark_kafka_sink.config.source.positions import BATCH_START
+from spark_kafka_sink.config.source.offset_specs import BATCH_START, SpecificOffsets
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.report import worker_sockets
 from spark_kafka_sink.spark.source.bounds import end_before_start, ending_offsets, starting_offsets
-from spark_kafka_sink.spark.source.input_partitions import input_partitions
 from spark_kafka_sink.spark.source.planning import within_logs
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
-from spark_kafka_sink.spark.source.task_read import Read
+from spark_kafka_sink.spark.source.task_read import Read, input_partitions
 from spark_kafka_sink.spark.user_errors import for_user
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The reader of a stream: plans micro-batches on the driver, reads them in tasks.
 
 One Python process on the driver serves a stream from its start to its end, and calls one reader:
-what must be remembered from one micro-batch to the next is in its `_Driver`. Spark pickles another
-reader for the tasks, with plain data only.
+what must be remembered from one micro-batch to the next is in its `StreamDriver`. Spark pickles
+another reader for the tasks, with plain data only.
 
 PySpark 4.2 and later tell `latestOffset` the start and a limit. PySpark 4.1 looks at the signature
 and calls it without arguments, and before `initialOffset`; it has no limits, and reads all
@@ -12,19 +12,17 @@ available data as one batch.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from spark_kafka_sink.config.source.offset_specs import listed
-from spark_kafka_sink.config.source.positions import STREAM_START
+from spark_kafka_sink.config.source.offset_specs import STREAM_START, listed
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.spark.report import worker_sockets
 from spark_kafka_sink.spark.source.bounds import starting_offsets
 from spark_kafka_sink.spark.source.first_batch import FirstBatch, Phase
-from spark_kafka_sink.spark.source.group_commits import GroupCommits
-from spark_kafka_sink.spark.source.input_partitions import input_partitions
 from spark_kafka_sink.spark.source.offsets_json import StreamOffsets, offsets_json, parse_offsets
 from spark_kafka_sink.spark.source.planning import (
     MinimumOffsets,
@@ -34,26 +32,90 @@ from spark_kafka_sink.spark.source.planning import (
     plan_ranges,
 )
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
-from spark_kafka_sink.spark.source.task_read import Read
+from spark_kafka_sink.spark.source.task_read import Read, input_partitions
+from spark_kafka_sink.spark.source_group import refusals_text
 from spark_kafka_sink.spark.user_errors import for_user
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.first_batch import Start
     from spark_kafka_sink.spark.source.offsets_json import Offsets
 
+    Commit = Callable[[str, Offsets], Mapping[TopicPartition, KafkaError]]
+
 logger = logging.getLogger(__name__)
 
+#: The option that names the group.
+OPTION = "commitGroup"
 #: How long `stop` waits for the last commit to a group.
 _STOP_SECONDS: Final = 1.0
 #: How many partitions a warning names.
 _MOST_NAMED: Final = 5
+
+
+class GroupCommits:
+    """The commits of one stream's progress to its `commitGroup`, for lag monitors.
+
+    Nothing reads the group. So a commit never delays a micro-batch: a thread makes it, and if
+    several come meanwhile, only the last counts. A failure is a warning, the same one only once.
+    """
+
+    def __init__(self, group_id: str, commit: Commit) -> None:
+        """Store how to commit; no thread is started yet."""
+        self._group_id = group_id
+        self._commit = commit
+        self._lock = threading.Lock()
+        self._next: Offsets | None = None
+        self._thread: threading.Thread | None = None
+        self._last_warning: str | None = None
+
+    def put(self, offsets: Offsets) -> None:
+        """Commit these offsets soon; never waits and never raises."""
+        with self._lock:
+            self._next = offsets
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="kafka-commit-group", daemon=True
+                )
+                self._thread.start()
+
+    def wait(self, timeout: float) -> None:
+        """Wait until the last offsets are committed, at most `timeout` seconds."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                offsets, self._next = self._next, None
+                if offsets is None:
+                    self._thread = None
+                    return
+            try:
+                cause = refusals_text(self._commit(self._group_id, offsets), OPTION)
+            except Exception as error:  # noqa: BLE001 -- it must not end the thread
+                cause = str(error) or type(error).__name__
+            self._warn(cause)
+
+    def _warn(self, cause: str) -> None:
+        if cause and cause != self._last_warning:
+            logger.warning(
+                "the progress of the query was not committed to %s %r, which changes nothing else: "
+                "%s",
+                OPTION,
+                self._group_id,
+                cause,
+            )
+        self._last_warning = cause
 
 
 class StreamDriver:
@@ -226,22 +288,6 @@ class StreamDriver:
             self._commits.wait(_STOP_SECONDS)
 
 
-def _warn_of_replay(first: Start, end: Offsets) -> None:
-    """Log where the first batch begins now, if retention may have removed some of it meanwhile."""
-    moved = [
-        f"{one} (offset {offset})"
-        for one, offset in sorted(first.offsets.items())
-        if offset and one in end and one not in first.from_latest | first.given
-    ]
-    if moved:
-        logger.warning(
-            "the first micro-batch is replayed, and Spark has not stored where it started, so that "
-            "was looked up again: %s. Records that were deleted since the first attempt are not "
-            "read",
-            listed(moved, _MOST_NAMED),
-        )
-
-
 class KafkaStreamReader(DataSourceStreamReader):
     """The reader of a stream, without the method `latestOffset`, which depends on PySpark.
 
@@ -300,14 +346,6 @@ class KafkaStreamReader41(KafkaStreamReader):
         return _plain(self._driver.end_of_all)
 
 
-def _plain(offsets: Callable[[], Offsets]) -> dict[str, dict[str, int]]:
-    """Return offsets in the canonical form; an error loses the frames that Spark would show."""
-    try:
-        return offsets_json(offsets())
-    except KafkaError as error:
-        raise for_user(error) from error.__cause__
-
-
 def check_no_limits(options: SourceOptions, version: str) -> None:
     """Raise ConfigError for options that PySpark 4.1 cannot support; `version` is PySpark's."""
     for name, value in (
@@ -319,3 +357,27 @@ def check_no_limits(options: SourceOptions, version: str) -> None:
                 f"{name} requires PySpark 4.2 or later; this is PySpark {version}, which does not "
                 "let Python data sources limit a batch: remove the option"
             )
+
+
+def _plain(offsets: Callable[[], Offsets]) -> dict[str, dict[str, int]]:
+    """Return offsets in the canonical form; an error loses the frames that Spark would show."""
+    try:
+        return offsets_json(offsets())
+    except KafkaError as error:
+        raise for_user(error) from error.__cause__
+
+
+def _warn_of_replay(first: Start, end: Offsets) -> None:
+    """Log where the first batch begins now, if retention may have removed some of it meanwhile."""
+    moved = [
+        f"{one} (offset {offset})"
+        for one, offset in sorted(first.offsets.items())
+        if offset and one in end and one not in first.from_latest | first.given
+    ]
+    if moved:
+        logger.warning(
+            "the first micro-batch is replayed, and Spark has not stored where it started, so that "
+            "was looked up again: %s. Records that were deleted since the first attempt are not "
+            "read",
+            listed(moved, _MOST_NAMED),
+        )

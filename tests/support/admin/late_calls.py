@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
     from spark_kafka_sink.errors import KafkaError
-    from spark_kafka_sink.network.cluster.least_loaded_node import LeastLoadedNode
+    from spark_kafka_sink.network.network_client import LeastLoadedNode
 
 
 def end_at_back_off(

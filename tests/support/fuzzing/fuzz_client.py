@@ -20,8 +20,8 @@ from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticat
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from spark_kafka_sink.protocol.registry import decode_response, encode_response
 from spark_kafka_sink.security.kerberos import GssapiClient
+from spark_kafka_sink.security.login import PlainClient
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerClient, read_token
-from spark_kafka_sink.security.plain import PlainClient
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient
 from tests.support.devbroker.broker_requests import NOW

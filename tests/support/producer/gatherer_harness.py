@@ -12,10 +12,9 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
-from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.produce_result import call_now
-from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder, BatchSizes
 from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
 from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
 from spark_kafka_sink.producer.gathering.row_placement import RowPlacement

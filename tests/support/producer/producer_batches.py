@@ -12,7 +12,7 @@ from spark_kafka_sink.network.cluster.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from spark_kafka_sink.producer.batch.batch_split import BatchPart
+from spark_kafka_sink.producer.batch.batch_compression import BatchPart
 from spark_kafka_sink.producer.batch.produce_result import ProduceResult
 from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 from spark_kafka_sink.record.compression import CompressionType

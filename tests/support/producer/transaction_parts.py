@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.producer.transactions.epoch_rules import EpochRules
 from spark_kafka_sink.producer.transactions.partition_sequences import PartitionSequences
-from spark_kafka_sink.producer.transactions.pending_operations import PendingOperations
 from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
-from spark_kafka_sink.producer.transactions.transaction_partitions import TransactionPartitions
-from spark_kafka_sink.producer.transactions.transaction_protocol import TransactionProtocol
+from spark_kafka_sink.producer.transactions.transaction_protocol import (
+    EpochRules,
+    PendingOperations,
+    TransactionPartitions,
+    TransactionProtocol,
+)
 from spark_kafka_sink.producer.transactions.transaction_requests import TransactionRequests
 from spark_kafka_sink.producer.transactions.transaction_state import (
     TRANSITIONS,

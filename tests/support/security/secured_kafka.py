@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from spark_kafka_sink.network.authentication.sasl_session import SaslSession
+from spark_kafka_sink.network.authentication.sasl_authenticator import SaslSession
 
 if TYPE_CHECKING:
     import pytest

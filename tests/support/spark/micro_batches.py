@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.taskcontext import TaskContext
 
 from spark_kafka_sink.spark.data_source import KafkaSink
-from spark_kafka_sink.spark.sink import driver_transactions, producer_cache
+from spark_kafka_sink.spark.sink import exactly_once_write, producer_cache
 from spark_kafka_sink.spark.sink.producer_cache import ProducerCache
 
 if TYPE_CHECKING:
@@ -155,9 +155,9 @@ def process_of_its_own() -> Iterator[None]:
 
 def forget_connections() -> None:
     """Close and remove the driver's connections, as if its process was new."""
-    for kept in driver_transactions._kept.values():
+    for kept in exactly_once_write._kept.values():
         kept.admin.close()
-    driver_transactions._kept.clear()
+    exactly_once_write._kept.clear()
 
 
 def arrow_of(values: Sequence[str]) -> Iterator[pa.RecordBatch]:

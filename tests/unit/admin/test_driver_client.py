@@ -12,7 +12,7 @@ from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
-from spark_kafka_sink.admin.values.topics import NewTopic
+from spark_kafka_sink.admin.values import NewTopic
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import (

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_kafka_sink.admin.loop_thread import LoopThread
+from spark_kafka_sink.admin.blocking_client import LoopThread
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError
 from tests.support.faults.interrupts import interrupt, needs_signals
 from tests.support.forked import call_in_fork

@@ -7,12 +7,13 @@ from dataclasses import fields
 
 import pytest
 
-from spark_kafka_sink.config.client_config import ClientConfig
-from spark_kafka_sink.config.client_settings import CLIENT_CONFIG_DEF, REFUSED_CLIENT
-from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF, REFUSED_CONSUMER
-from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
+from spark_kafka_sink.config.client_config import CLIENT_CONFIG_DEF, REFUSED_CLIENT, ClientConfig
+from spark_kafka_sink.config.consumer_config import (
+    CONSUMER_CONFIG_DEF,
+    REFUSED_CONSUMER,
+    ConsumerConfig,
+)
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, REFUSED, ProducerConfig
 
 TABLES = {
     ProducerConfig: (PRODUCER_CONFIG_DEF, REFUSED),

@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.config.consumer_settings import (
+from spark_kafka_sink.config.consumer_config import (
     CONSUMER_CONFIG_DEF,
     CONSUMER_ONLY,
     PRODUCER_ONLY,
     REFUSED_CONSUMER,
     WITHOUT_EFFECT,
+    ConsumerConfig,
 )
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.errors import ConfigError
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, REFUSED, ProducerConfig
 from tests.support.config.java_settings import STRICTER, Comparison, java_settings
 
 GOLDEN = java_settings("config")

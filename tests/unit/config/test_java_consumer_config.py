@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.config_def import REQUIRED
-from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF, REFUSED_CONSUMER
+from spark_kafka_sink.config.consumer_config import (
+    CONSUMER_CONFIG_DEF,
+    REFUSED_CONSUMER,
+    ConsumerConfig,
+)
 from tests.support.config.java_settings import STRICTER, Comparison, java_settings
 
 GOLDEN = java_settings("consumer_config")

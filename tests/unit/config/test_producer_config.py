@@ -6,8 +6,7 @@ import pickle
 import pytest
 
 from spark_kafka_sink.config.plugin_reference import PluginReference
-from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, REFUSED, ProducerConfig
 from spark_kafka_sink.config.security_settings import SecuritySettings
 from spark_kafka_sink.errors import ConfigError
 from tests.support.producer.producer_configs import config, refusal

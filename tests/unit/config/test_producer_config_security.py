@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
 from spark_kafka_sink.config.security_settings import SecuritySettings
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.config.consumer_settings import CONSUMER_ONLY
+from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, PluginReference
-from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
 from spark_kafka_sink.config.sink_options import REFUSED_IN_SPARK, SinkOptions
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError

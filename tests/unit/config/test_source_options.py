@@ -4,12 +4,12 @@ import pickle
 
 import pytest
 
-from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.config.consumer_settings import (
+from spark_kafka_sink.config.consumer_config import (
     CONSUMER_CONFIG_DEF,
     PRODUCER_ONLY,
     REFUSED_CONSUMER,
     WITHOUT_EFFECT,
+    ConsumerConfig,
 )
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
 from spark_kafka_sink.config.source.offset_specs import (

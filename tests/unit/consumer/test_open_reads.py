@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.consumer import open_reads
-from spark_kafka_sink.consumer.open_reads import OpenRead, OpenReads
-from spark_kafka_sink.consumer.read_arrow import read_arrow
+from spark_kafka_sink.consumer import read_arrow
+from spark_kafka_sink.consumer.read_arrow import OpenRead, OpenReads, read_arrow
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -32,7 +31,7 @@ ENDED = "nothing can be read any more: the process is ending"
 @pytest.fixture
 def reads(monkeypatch):
     """Return reads whose end does not wait for the last calls."""
-    monkeypatch.setattr(open_reads, "_LAST_CALLS", 0)
+    monkeypatch.setattr(read_arrow, "_LAST_CALLS", 0)
     return OpenReads()
 
 

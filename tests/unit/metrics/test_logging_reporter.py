@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
-from spark_kafka_sink.metrics.metric_config import MetricConfig
 from spark_kafka_sink.metrics.metrics import Metrics
 from spark_kafka_sink.metrics.stats import Avg
 

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from spark_kafka_sink.metrics.metric_config import MetricConfig, RecordingLevel
-from spark_kafka_sink.metrics.metric_name import MetricName
+from spark_kafka_sink.metrics.kafka_metric import MetricConfig, MetricName, RecordingLevel
 from spark_kafka_sink.metrics.metrics import Metrics
 from spark_kafka_sink.metrics.snapshot import Summary
 from spark_kafka_sink.metrics.stats import Avg, Max

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.metrics.metric_config import MetricConfig
+from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 from spark_kafka_sink.metrics.stats import (
     Avg,
     CountRate,

@@ -26,7 +26,7 @@ from spark_kafka_sink.network.cluster import unreached_nodes
 from spark_kafka_sink.network.first_contact import UnreachedError
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.record.reading.schema import arrow_schema
-from spark_kafka_sink.spark.sink import driver_transactions
+from spark_kafka_sink.spark.sink import exactly_once_write
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.spark.fake_source import FakeClients
@@ -145,11 +145,11 @@ def exactly_once(broker, **more):
 
 def test_the_driver_of_an_exactly_once_write_names_the_address(alone, monkeypatch):
     """It says before the tasks run that it cannot reach any broker."""
-    monkeypatch.setattr(driver_transactions, "_kept", {})
+    monkeypatch.setattr(exactly_once_write, "_kept", {})
     options = exactly_once(alone)
     with (
         pytest.raises(UnreachedError, match=re.escape(FINAL)),
-        driver_transactions.two_phase_commit(options.producer, options.exactly_once),
+        exactly_once_write.two_phase_commit(options.producer, options.exactly_once),
     ):
         pass
 
@@ -158,7 +158,7 @@ def test_the_driver_tries_all_brokers_until_it_knows_that_none_can_be_reached(
     unused_port, monkeypatch
 ):
     """With two wrong addresses, a single attempt at the second one would prove nothing."""
-    monkeypatch.setattr(driver_transactions, "_kept", {})
+    monkeypatch.setattr(exactly_once_write, "_kept", {})
     monkeypatch.setattr(unreached_nodes, "FINAL_SECONDS", 0.2)
     with DevBroker(brokers=2, topics={"t": 2}) as brokers:
         wrong = {1: Node(1, "127.0.0.1", unused_port), 2: Node(2, "kafka.invalid", 9092)}
@@ -166,7 +166,7 @@ def test_the_driver_tries_all_brokers_until_it_knows_that_none_can_be_reached(
         options = exactly_once(brokers)
         with (
             pytest.raises(UnreachedError, match="waiting longer would not help"),
-            driver_transactions.two_phase_commit(options.producer, options.exactly_once),
+            exactly_once_write.two_phase_commit(options.producer, options.exactly_once),
         ):
             pass
 

@@ -11,8 +11,7 @@ import pytest
 
 from spark_kafka_sink.errors import IllegalStateError, NetworkError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.cluster.least_loaded_node import Availability
-from spark_kafka_sink.network.network_client import MAX_ATTEMPTS, NetworkClient
+from spark_kafka_sink.network.network_client import MAX_ATTEMPTS, Availability, NetworkClient
 from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.network.metadata_script import MetadataScript, described

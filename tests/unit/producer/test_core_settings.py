@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
-from spark_kafka_sink.metrics.clients import client_metrics
+from spark_kafka_sink.metrics import client_metrics
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.producer import producer_core

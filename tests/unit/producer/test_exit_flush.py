@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
-from spark_kafka_sink.producer import exit_flush
-from spark_kafka_sink.producer.exit_flush import open_producers
+from spark_kafka_sink.producer import kafka_producer
+from spark_kafka_sink.producer.kafka_producer import open_producers
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.faults.expected_faults import wait_until_injected
@@ -29,9 +29,9 @@ SCRIPT = """
 import atexit, sys, threading
 from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.network.base.daemon_thread import is_exiting
-from spark_kafka_sink.producer import exit_flush
+from spark_kafka_sink.producer import kafka_producer
 
-exit_flush.EXIT_SECONDS = 120
+kafka_producer.EXIT_SECONDS = 120
 settings = {"bootstrap.servers": sys.argv[1].replace("127.0.0.1", "localhost")}
 
 def refuse(*_):
@@ -76,13 +76,13 @@ def test_a_process_sends_its_records_before_it_ends(broker):
 @pytest.fixture
 def at_once(monkeypatch):
     """Set a limit of no time at the end of the process."""
-    monkeypatch.setattr(exit_flush, "EXIT_SECONDS", 0)
+    monkeypatch.setattr(kafka_producer, "EXIT_SECONDS", 0)
 
 
 @pytest.fixture
 def in_time(monkeypatch):
     """Set a limit of as much time at the end of the process as a slow machine may need."""
-    monkeypatch.setattr(exit_flush, "EXIT_SECONDS", TIMEOUT)
+    monkeypatch.setattr(kafka_producer, "EXIT_SECONDS", TIMEOUT)
 
 
 @pytest.mark.usefixtures("at_once")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.security.plain import PlainClient
+from spark_kafka_sink.security.login import PlainClient
 from spark_kafka_sink.security.sasl import no_common_mechanism
 
 

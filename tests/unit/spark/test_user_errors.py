@@ -24,7 +24,7 @@ from spark_kafka_sink.errors import (
     RecordTooLargeError,
 )
 from spark_kafka_sink.spark import user_errors
-from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
+from spark_kafka_sink.spark.sink.writers import RefusedWriteError
 from spark_kafka_sink.spark.user_errors import (
     HIDE_TRACEBACK,
     SIMPLIFIED_TRACEBACK,

@@ -28,8 +28,7 @@ from spark_kafka_sink.devbroker.log.storage.files import (
     read_file,
     replace_file,
 )
-from spark_kafka_sink.devbroker.log.storage.index_file import IndexFile
-from spark_kafka_sink.devbroker.log.storage.indexes import OffsetIndex, TimeIndex
+from spark_kafka_sink.devbroker.log.storage.indexes import IndexFile, OffsetIndex, TimeIndex
 from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment, SegmentParts
 from spark_kafka_sink.devbroker.log.storage.segment_records import FileRecords, MemoryRecords
 from spark_kafka_sink.devbroker.log.storage.transaction_index import TransactionIndex

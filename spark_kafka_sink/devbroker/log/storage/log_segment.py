@@ -6,7 +6,7 @@ indexes. Every `index.interval.bytes` of batches get an entry in the offset and 
 lookup goes to the entry before its target, and from there from batch to batch.
 
 An append writes the batch, and everything else is in memory: it succeeds as a whole or has no
-effect. The index files are written with the next flush (`index_file`).
+effect. The index files are written with the next flush (`indexes`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.log.storage.index_file import IndexFile
+    from spark_kafka_sink.devbroker.log.storage.indexes import IndexFile
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0

@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.record.reading import arena, record_decoder
+from spark_kafka_sink.record.reading import output, record_decoder
 from tests.support.record.reading.fetched_rows import PARTITION, TOPIC
 from tests.support.record.reading.guarded_memory import guarded_array
 from tests.support.record.reading.random_answers import random_answer, random_reading
@@ -41,7 +41,7 @@ def main(seed: int, answers: int) -> None:
     random_ = random.Random(seed)
     at_end = random_.random() < 0.5
     decompress = record_decoder.decompress
-    arena.np = _GuardedNumpy
+    output.np = _GuardedNumpy
     record_decoder.decompress = lambda *arguments: guarded(
         bytes(decompress(*arguments)), at_end=at_end
     )

@@ -80,6 +80,18 @@ def test_a_missing_topic_is_an_error_after_a_moment(admin, monkeypatch):
     assert {"data"} == caught.value.results.keys()
 
 
+def test_a_description_creates_no_topic(monkeypatch):
+    """A missing topic that is described stays missing, also if brokers create topics on request."""
+    monkeypatch.setattr("spark_kafka_sink.admin.item_requests.FINAL_SECONDS", 0.2)
+    with (
+        DevBroker(auto_create_topics=True) as broker,
+        AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin,
+    ):
+        with pytest.raises(AdminError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            admin.describe_topics(["missing"], timeout=120)
+        assert {} == admin.list_topics()
+
+
 def test_a_topic_that_appears_is_waited_for(broker, admin):
     """A topic that brokers do not know yet is described when they do."""
     hook = broker.on(ApiKey.METADATA, AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), times=2)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.config_def import REQUIRED
-from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
-from spark_kafka_sink.config.consumer.kafka_consumer_settings import (
+from spark_kafka_sink.config.consumer.kafka_consumer_config import (
     KAFKA_CONSUMER_CONFIG_DEF,
     REFUSED_KAFKA_CONSUMER,
+    KafkaConsumerConfig,
 )
 from spark_kafka_sink.errors import ConfigError
 from tests.support.config.java_settings import STRICTER, Comparison, java_settings

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from spark_kafka_sink.config.consumer.kafka_consumer_config import (
     CLASSIC_PROTOCOL,
     CONSUMER_PROTOCOL,
-    KafkaConsumerConfig,
-)
-from spark_kafka_sink.config.consumer.kafka_consumer_settings import (
     KAFKA_CONSUMER_CONFIG_DEF,
     REFUSED_KAFKA_CONSUMER,
+    KafkaConsumerConfig,
 )
 from spark_kafka_sink.config.plugin_reference import PluginReference
 from spark_kafka_sink.config.plugins.plug_ins import plug_in_settings

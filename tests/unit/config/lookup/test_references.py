@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.lookup import references
 from spark_kafka_sink.config.lookup.references import has_reference, resolve_references
-from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
 from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.display import printable

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.config.client_settings import CLIENT_CONFIG_DEF
-from spark_kafka_sink.config.consumer_settings import CONSUMER_CONFIG_DEF
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.client_config import CLIENT_CONFIG_DEF
+from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
 
 TESTS = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.config.config_def import INT_MAX, LONG_MAX
-from spark_kafka_sink.config.source.partition_json import (
+from spark_kafka_sink.config.source.offset_specs import (
     PartitionJsonError,
     parse_numbers,
     parse_numbers_and_words,

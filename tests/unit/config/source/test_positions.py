@@ -11,10 +11,12 @@ from spark_kafka_sink.config.source.offset_specs import (
     Earliest,
     GlobalTimestamp,
     Latest,
+    Position,
     SpecificOffsets,
     Timestamps,
+    batch_range,
+    stream_start,
 )
-from spark_kafka_sink.config.source.positions import Position, batch_range, stream_start
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
-from spark_kafka_sink.config.source.selections import selection
+from spark_kafka_sink.config.source.offset_specs import (
+    Assign,
+    Subscribe,
+    SubscribePattern,
+    selection,
+)
 from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition

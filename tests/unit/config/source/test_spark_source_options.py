@@ -14,7 +14,7 @@ from spark_kafka_sink.config.source.offset_specs import (
     SpecificOffsets,
     Timestamps,
 )
-from spark_kafka_sink.config.source.time_texts import milliseconds
+from spark_kafka_sink.config.source.source_table import milliseconds
 from spark_kafka_sink.config.source_options import SourceOptions
 from spark_kafka_sink.errors import ConfigError
 

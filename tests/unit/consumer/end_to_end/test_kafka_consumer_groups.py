@@ -8,7 +8,7 @@ import time
 import pytest
 
 from spark_kafka_sink.admin.client.admin_client import AdminClient
-from spark_kafka_sink.admin.values.topics import NewPartitions
+from spark_kafka_sink.admin.values import NewPartitions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError, KafkaError, WakeupError
 from spark_kafka_sink.testing import ApiKey

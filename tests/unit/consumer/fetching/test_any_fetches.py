@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch, FetchBuffer
 from spark_kafka_sink.consumer.fetching.fetch_outcomes import FetchOutcome, initialize
 from spark_kafka_sink.consumer.fetching.fetch_plan import plan_fetches
-from spark_kafka_sink.consumer.fetching.fetch_sessions import FetchSession
-from spark_kafka_sink.consumer.fetching.session_requests import (
+from spark_kafka_sink.consumer.fetching.fetch_sessions import (
+    FetchSession,
     SessionRequest,
     build_fetch,
     read_fetch,

@@ -11,8 +11,6 @@ from spark_kafka_sink.consumer.fetching.fetch_sessions import (
     FetchSession,
     PartitionToFetch,
     SessionRequest,
-)
-from spark_kafka_sink.consumer.fetching.session_requests import (
     build_fetch,
     has_topic_ids,
     read_fetch,

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from spark_kafka_sink.consumer.fetching.fetch_plan import FetchPlan, plan_fetches
-from spark_kafka_sink.consumer.fetching.session_requests import PartitionToFetch
+from spark_kafka_sink.consumer.fetching.fetch_sessions import PartitionToFetch
 from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST
 from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState

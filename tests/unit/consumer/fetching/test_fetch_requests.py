@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from spark_kafka_sink.consumer.fetching.fetch_requests import (
+from spark_kafka_sink.consumer.fetching.fetch_sessions import (
     fetch_request,
     named_leader,
     named_nodes,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.metrics.metric_config import MetricConfig
+from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 from spark_kafka_sink.metrics.metrics import Metrics
 
 

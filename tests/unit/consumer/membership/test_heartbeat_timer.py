@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.consumer.membership.heartbeat_timer import HeartbeatTimer
+from spark_kafka_sink.consumer.membership.classic_membership import HeartbeatTimer
 from spark_kafka_sink.errors import ConfigError
 from tests.support.consumer.classic_script import (
     BACKOFF,

@@ -8,6 +8,11 @@ from uuid import UUID
 import pytest
 
 from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.consumer.offsets.offset_calls import (
+    read_topics,
+    selected_partitions,
+    wanted_topics,
+)
 from spark_kafka_sink.consumer.offsets.offset_requests import (
     by_leader,
     find_coordinator_request,
@@ -15,11 +20,6 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
     list_offsets_request,
     read_offsets,
     refused_commits,
-)
-from spark_kafka_sink.consumer.offsets.topic_answers import (
-    read_topics,
-    selected_partitions,
-    wanted_topics,
 )
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.model import Node, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.consumer.membership.subscription import Subscription
-from spark_kafka_sink.consumer.reconciliation.heartbeat_fields import HeartbeatFields
+from spark_kafka_sink.consumer.reconciliation.consumer_membership import HeartbeatFields
 from spark_kafka_sink.consumer.reconciliation.member_values import NO_ASSIGNMENT, LocalAssignment
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

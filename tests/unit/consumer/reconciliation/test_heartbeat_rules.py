@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.consumer.reconciliation.heartbeat_rules import (
+from spark_kafka_sink.consumer.reconciliation.consumer_membership import (
     HEARTBEAT_ADVICE,
     HEARTBEAT_RULES,
     HeartbeatAction,

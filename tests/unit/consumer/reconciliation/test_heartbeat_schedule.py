@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.consumer.reconciliation.heartbeat_schedule import HeartbeatSchedule
+from spark_kafka_sink.consumer.reconciliation.consumer_membership import HeartbeatSchedule
 from tests.support.consumer.member_script import BACKOFF, INTERVAL, POLL_INTERVAL, member_settings
 
 START = 100.0

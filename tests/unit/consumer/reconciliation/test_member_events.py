@@ -15,7 +15,7 @@ from spark_kafka_sink.consumer.membership.group_values import (
     Wait,
 )
 from spark_kafka_sink.consumer.membership.member_states import NOT_IN_GROUP, MemberState
-from spark_kafka_sink.consumer.reconciliation.heartbeat_rules import HEARTBEAT_RULES
+from spark_kafka_sink.consumer.reconciliation.consumer_membership import HEARTBEAT_RULES
 from spark_kafka_sink.consumer.reconciliation.member_values import (
     Assign,
     CommitBeforeRevocation,

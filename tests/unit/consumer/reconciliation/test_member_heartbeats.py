@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_sink.consumer.membership.group_values import FindCoordinator, Wait
 from spark_kafka_sink.consumer.membership.member_states import MemberState
-from spark_kafka_sink.consumer.reconciliation.heartbeat_rules import (
+from spark_kafka_sink.consumer.reconciliation.consumer_membership import (
     HEARTBEAT_ADVICE,
     HEARTBEAT_RULES,
     HeartbeatAction,

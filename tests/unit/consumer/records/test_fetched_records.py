@@ -7,8 +7,7 @@ import struct
 import pytest
 
 from spark_kafka_sink.consumer.records import fetched_records
-from spark_kafka_sink.consumer.records.few_records import FewBatches
-from spark_kafka_sink.consumer.records.record_decoders import RecordDecoders
+from spark_kafka_sink.consumer.records.fetched_records import FewBatches, RecordDecoders
 from spark_kafka_sink.errors import CorruptRecordError, SchemaError
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.reading.schema import arrow_schema

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.consumer.requests.auto_commit import AutoCommit
+from spark_kafka_sink.consumer.requests.commit_rules import AutoCommit
 
 
 def test_a_commit_is_due_once_per_interval():

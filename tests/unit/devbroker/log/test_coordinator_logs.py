@@ -15,7 +15,7 @@ from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     TransactionLogValue,
     decode_versioned,
 )
-from spark_kafka_sink.devbroker.transactions.transaction_log import encode_transaction
+from spark_kafka_sink.devbroker.transactions.transaction_coordinator import encode_transaction
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionMetadata
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition

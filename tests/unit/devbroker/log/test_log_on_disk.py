@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.log.leader_epoch_cache import LeaderEpochCache
-from spark_kafka_sink.devbroker.log.leader_epoch_checkpoint import (
+from spark_kafka_sink.devbroker.log.leader_epoch_cache import (
+    LeaderEpochCache,
     decode_leader_epochs,
     encode_leader_epochs,
 )

@@ -17,8 +17,8 @@ import pytest
 from spark_kafka_sink.devbroker import ConnectionLimits, DevBroker
 from spark_kafka_sink.devbroker.base.connection_limits import Patience
 from spark_kafka_sink.devbroker.net import connection
+from spark_kafka_sink.devbroker.net.dispatcher import Lane
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
-from spark_kafka_sink.devbroker.net.lane import Lane
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.api_keys import ApiKey

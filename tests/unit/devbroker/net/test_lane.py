@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.devbroker.net.lane import Lane
+from spark_kafka_sink.devbroker.net.dispatcher import Lane
 
 
 class Loop:

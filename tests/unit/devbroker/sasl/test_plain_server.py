@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.devbroker.sasl.credentials import Credentials
-from spark_kafka_sink.devbroker.sasl.plain_server import PlainServer
+from spark_kafka_sink.devbroker.sasl.sasl_authenticator import PlainServer
 from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError
 
 CREDENTIALS = Credentials({"alice": "sécret"}, iterations=4096)

@@ -4,9 +4,9 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.metrics.clients.client_metrics import BUILT_IN_REPORTERS, create_metrics
+from spark_kafka_sink.metrics.client_metrics import BUILT_IN_REPORTERS, create_metrics
+from spark_kafka_sink.metrics.kafka_metric import RecordingLevel
 from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
-from spark_kafka_sink.metrics.metric_config import RecordingLevel
 
 
 class QuietReporter:

@@ -9,9 +9,9 @@ from itertools import count
 
 import pytest
 
-from spark_kafka_sink.metrics.clients import topic_series
-from spark_kafka_sink.metrics.clients.topic_series import TopicSeries
-from spark_kafka_sink.metrics.metric_config import MetricConfig
+from spark_kafka_sink.metrics import client_metrics
+from spark_kafka_sink.metrics.client_metrics import TopicSeries
+from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 from spark_kafka_sink.metrics.metrics import Metrics
 from spark_kafka_sink.metrics.stats import Avg
 from spark_kafka_sink.spark.worker_memory import without_collector
@@ -123,7 +123,7 @@ def strike_at(call, run):
 
 def test_the_topic_used_least_recently_gives_way_when_there_are_too_many(metrics, monkeypatch):
     """Without an expiration, too, the number of topics is bounded."""
-    monkeypatch.setattr(topic_series, "MAX_TOPICS", 3)
+    monkeypatch.setattr(client_metrics, "MAX_TOPICS", 3)
     series = TopicSeries(metrics, lambda topic: sensors(metrics, topic), expiration=math.inf)
     for topic in ("a", "b", "c", "a", "d", "e"):
         series.use(topic, 0.0)
@@ -132,4 +132,4 @@ def test_the_topic_used_least_recently_gives_way_when_there_are_too_many(metrics
 
 def test_the_bound_has_its_value():
     """A change of the limit has to be deliberate."""
-    assert 5000 == topic_series.MAX_TOPICS
+    assert 5000 == client_metrics.MAX_TOPICS

@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import AuthenticationError, KafkaError
-from spark_kafka_sink.network.authentication import sasl_session
+from spark_kafka_sink.network.authentication import sasl_authenticator
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.support.security.secure_front import SaslRules, server_context
 from tests.support.security.secured import sasl, tls
@@ -75,7 +75,7 @@ def test_failed_authentications_are_counted(front):
 def test_reauthentications_are_counted_separately(front, monkeypatch):
     """A renewed session has a latency, and a refused renewal is counted as a failure of its own."""
     for name in ("RENEWAL_SHARE", "RENEWAL_JITTER", "MIN_INTERVAL"):
-        monkeypatch.setattr(sasl_session, name, 0.0)
+        monkeypatch.setattr(sasl_authenticator, name, 0.0)
     front.sasl = SaslRules(users={"alice": PASSWORD}, session_ms=600_000)
     producer = KafkaProducer({"bootstrap.servers": front.bootstrap_servers, **ALICE})
     producer.send("events", b"v").result(60)

@@ -16,7 +16,7 @@ import pytest
 
 from spark_kafka_sink.admin.cluster_check import describe_topics
 from spark_kafka_sink.config.config_def import Password
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaError

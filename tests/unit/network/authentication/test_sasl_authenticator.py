@@ -14,8 +14,8 @@ from spark_kafka_sink.network.authentication.sasl_authenticator import (
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from spark_kafka_sink.security.login import PlainClient
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerClient, read_token
-from spark_kafka_sink.security.plain import PlainClient
 from spark_kafka_sink.security.sasl import Expiry, SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient
 

@@ -9,8 +9,8 @@ import pytest
 
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.authentication import sasl_session
-from spark_kafka_sink.network.authentication.sasl_session import SaslSession
+from spark_kafka_sink.network.authentication import sasl_authenticator
+from spark_kafka_sink.network.authentication.sasl_authenticator import SaslSession
 from spark_kafka_sink.network.base.daemon_thread import Outcome
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
@@ -18,8 +18,8 @@ from spark_kafka_sink.protocol.messages.sasl_handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from spark_kafka_sink.security.login import PlainClient
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerClient, read_token
-from spark_kafka_sink.security.plain import PlainClient
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import MAX_ITERATIONS, ScramClient
 from tests.support.network.scripted_transport import run_without_waiting
@@ -117,7 +117,7 @@ def test_a_session_is_renewed_at_most_once_a_second(monkeypatch, chance):
         # A simulated clock does not wait for threads.
         return Outcome(function(argument), None)
 
-    monkeypatch.setattr(sasl_session, "in_daemon_thread", here)
+    monkeypatch.setattr(sasl_authenticator, "in_daemon_thread", here)
 
     async def run():
         loop = asyncio.get_running_loop()

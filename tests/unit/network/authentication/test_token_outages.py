@@ -15,7 +15,7 @@ from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.devbroker import DevBroker, Listener, SaslSettings
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.network import network_client
-from spark_kafka_sink.network.authentication import sasl_session
+from spark_kafka_sink.network.authentication import sasl_authenticator
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.security.sasl import moment
 from tests.support.consumer.embedded_consuming import wait_until
@@ -163,7 +163,7 @@ def test_a_token_that_has_expired_for_the_broker_alone_is_replaced(settings, clo
 def test_a_renewal_that_comes_too_soon_ends_only_the_connection(monkeypatch):
     """A broker that refuses it does use SASL: the client connects again, and nothing is lost."""
     for name in ("RENEWAL_SHARE", "RENEWAL_JITTER", "MIN_INTERVAL"):
-        monkeypatch.setattr(sasl_session, name, 0.0)
+        monkeypatch.setattr(sasl_authenticator, name, 0.0)
     users = SaslSettings(users={"alice": PASSWORD}, max_reauth_ms=600_000)
     listener = Listener(security_protocol="SASL_PLAINTEXT", sasl=users)
     now = time.time()

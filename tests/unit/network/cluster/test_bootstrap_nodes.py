@@ -7,7 +7,7 @@ import socket
 import threading
 
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.cluster.bootstrap_nodes import BootstrapNodes
+from spark_kafka_sink.network.network_client import BootstrapNodes
 from spark_kafka_sink.network.transport.host_resolver import HostResolver
 
 SERVERS = (("alias", 9092), ("other", 9093))

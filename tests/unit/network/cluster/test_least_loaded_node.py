@@ -6,7 +6,7 @@ import pytest
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.cluster.cluster_connection_states import ClusterConnectionStates
-from spark_kafka_sink.network.cluster.least_loaded_node import (
+from spark_kafka_sink.network.network_client import (
     Availability,
     LeastLoadedNode,
     least_loaded_node,

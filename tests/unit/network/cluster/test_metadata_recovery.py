@@ -1,5 +1,5 @@
 from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.network.cluster.metadata_recovery import MetadataRecovery
+from spark_kafka_sink.network.metadata_updater import MetadataRecovery
 
 
 def test_no_rebootstrap_is_due_without_requests():

@@ -1,6 +1,6 @@
 import threading
 
-from spark_kafka_sink.network.cluster.metadata_topics import MetadataTopics
+from spark_kafka_sink.network.cluster.metadata import MetadataTopics
 
 
 def test_a_topic_is_new_only_on_its_first_use():

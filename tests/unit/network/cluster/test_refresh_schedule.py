@@ -3,7 +3,7 @@ import random
 import pytest
 
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.cluster.refresh_schedule import RefreshSchedule
+from spark_kafka_sink.network.cluster.metadata import RefreshSchedule
 
 
 class _NoJitter(random.Random):

@@ -9,14 +9,14 @@ import pytest
 
 from spark_kafka_sink.errors import BrokerError, NetworkError, UnsupportedVersionError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.connection import incoming_frames
+from spark_kafka_sink.network.connection import broker_connection
 from spark_kafka_sink.network.connection.broker_connection import (
+    LATER_RESPONSES,
     BrokerConnection,
     ConnectionSettings,
 )
 from spark_kafka_sink.network.connection.dialer import Dialer
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-from spark_kafka_sink.network.connection.response_limits import LATER_RESPONSES
 from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -249,7 +249,7 @@ def test_a_large_response_that_ends_early_is_an_error():
 def test_later_responses_are_limited_too(monkeypatch):
     """A later response with more elements than its limit ends the connection."""
     limits = LATER_RESPONSES._replace(elements=100)
-    monkeypatch.setattr(incoming_frames, "LATER_RESPONSES", limits)
+    monkeypatch.setattr(broker_connection, "LATER_RESPONSES", limits)
     topics = Writer()
     topics.write_compact_length(101)
     # No tags in the header, no throttling, no brokers, no cluster id, no controller.

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from spark_kafka_sink.network.connection.idle_check import LEAST_IDLE_CHECK, IdleCheck
+from spark_kafka_sink.network.connection.broker_connection import LEAST_IDLE_CHECK, IdleCheck
 from tests.support.network.scripted_transport import run_without_waiting
 
 

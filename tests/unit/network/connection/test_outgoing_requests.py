@@ -11,9 +11,10 @@ from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.connection.broker_connection import (
     BrokerConnection,
     ConnectionSettings,
+    OutgoingRequest,
+    OutgoingRequests,
 )
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-from spark_kafka_sink.network.connection.outgoing_requests import OutgoingRequest, OutgoingRequests
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from spark_kafka_sink.protocol.registry import encode_response
 from tests.support.network.scripted_transport import ScriptedTransport, run_without_waiting

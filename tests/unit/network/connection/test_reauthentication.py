@@ -10,8 +10,8 @@ import pytest
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.network.authentication import sasl_session
-from spark_kafka_sink.network.authentication.sasl_session import SaslSession
+from spark_kafka_sink.network.authentication import sasl_authenticator
+from spark_kafka_sink.network.authentication.sasl_authenticator import SaslSession
 from spark_kafka_sink.network.connection.broker_connection import (
     BrokerConnection,
     ConnectionSettings,
@@ -22,7 +22,7 @@ from spark_kafka_sink.network.connection.reauthentication import HeldRequest, Re
 from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
-from spark_kafka_sink.security.plain import PlainClient
+from spark_kafka_sink.security.login import PlainClient
 from tests.support.network.scripted_transport import ScriptedTransport, run_without_waiting
 from tests.support.producer.mock_network import ALL_VERSIONS
 from tests.support.security.secure_front import SaslRules, SecureFront
@@ -51,7 +51,7 @@ def front(broker):
 def always_due(monkeypatch):
     """Make every session due for renewal as soon as it has begun."""
     for name in ("RENEWAL_SHARE", "RENEWAL_JITTER", "MIN_INTERVAL"):
-        monkeypatch.setattr(sasl_session, name, 0.0)
+        monkeypatch.setattr(sasl_authenticator, name, 0.0)
 
 
 def _log_end_offset(broker) -> int:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spark_kafka_sink.network.connection.response_limits import FIRST_RESPONSES, LATER_RESPONSES
+from spark_kafka_sink.network.connection.broker_connection import FIRST_RESPONSES, LATER_RESPONSES
 from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS
 
 

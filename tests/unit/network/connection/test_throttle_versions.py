@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.network.connection.throttle_versions import client_throttles
+from spark_kafka_sink.network.connection.broker_connection import client_throttles
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 #: Kafka's own table, from the `shouldClientThrottle` of its responses.

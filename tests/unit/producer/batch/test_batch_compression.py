@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.producer.batch import batch_compression
-from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
-from spark_kafka_sink.producer.batch.batch_split import BatchPart
+from spark_kafka_sink.producer.batch.batch_compression import BatchCompression, BatchPart
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from tests.support.producer.producer_batches import batch
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import DeliveryError, DeliveryTimeoutError, KafkaError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
-from spark_kafka_sink.producer.batch.batch_split import batches_of
+from spark_kafka_sink.producer.batch.batch_compression import BatchCompression, batches_of
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator

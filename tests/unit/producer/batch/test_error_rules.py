@@ -23,7 +23,7 @@ from spark_kafka_sink.producer.batch.error_rules import (
     produce_action,
     txn_action,
 )
-from spark_kafka_sink.producer.transactions.transaction_request_queue import TransactionRequestQueue
+from spark_kafka_sink.producer.transactions.transaction_requests import TransactionRequestQueue
 from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
 from spark_kafka_sink.producer.transactions.transactional_request_result import (
     TransactionalRequestResult,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
-from spark_kafka_sink.producer.batch.batch_split import BatchPart, batches_of
+from spark_kafka_sink.producer.batch.batch_compression import BatchPart, batches_of
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 from tests.support.producer.producer_batches import batch
 

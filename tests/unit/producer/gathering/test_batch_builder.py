@@ -12,9 +12,8 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
-from spark_kafka_sink.producer.batch.batch_sizes import BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool, block_bytes
-from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder, BatchSizes
 from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
 from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.metrics.metric_config import MetricConfig
+from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 from spark_kafka_sink.metrics.metrics import Metrics
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import TopicPartition

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.producer.sending.produce_requests import (
+from spark_kafka_sink.producer.sending.batch_completion import (
     hinted_nodes,
     leader_hints,
     produce_request,

@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.errors import DeliveryError, NetworkError
 from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.producer.sending.transaction_request_sender import TransactionRequestSender
+from spark_kafka_sink.producer.sending.sender import TransactionRequestSender
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse

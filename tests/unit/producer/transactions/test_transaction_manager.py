@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import PreparedTransaction, ProducerIdAndEpoch
+from spark_kafka_sink.producer.transactions.partition_sequences import increment_sequence
 from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
-from spark_kafka_sink.producer.transactions.txn_partition_map import increment_sequence
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.producer_batches import batch
 from tests.support.producer.sender_harness import SenderHarness

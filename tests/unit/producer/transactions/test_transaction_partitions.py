@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.model import ProducerIdAndEpoch
-from spark_kafka_sink.producer.transactions.transaction_partitions import TransactionPartitions
+from spark_kafka_sink.producer.transactions.transaction_protocol import TransactionPartitions
 from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.producer.sender_harness import place

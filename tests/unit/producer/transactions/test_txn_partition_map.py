@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch, TopicPartition
-from spark_kafka_sink.producer.transactions.txn_partition_map import (
+from spark_kafka_sink.producer.transactions.partition_sequences import (
     TxnPartitionEntry,
     TxnPartitionMap,
     increment_sequence,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from spark_kafka_sink.record.utf8 import decode_utf8
+from spark_kafka_sink.record.decode import decode_utf8
 
 CASES = [
     (bytes.fromhex(encoded), bytes.fromhex(expected).decode())

@@ -12,8 +12,8 @@ from spark_kafka_sink.model import (
     ProducerIdAndEpoch,
     TopicPartition,
 )
-from spark_kafka_sink.spark.sink import attempt_producers
-from spark_kafka_sink.spark.sink.attempt_producers import ProducerOfAttempt
+from spark_kafka_sink.spark.sink import exactly_once_write
+from spark_kafka_sink.spark.sink.exactly_once_write import ProducerOfAttempt
 from spark_kafka_sink.spark.sink.producer_cache import ProducerCache
 
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
@@ -73,9 +73,9 @@ class _Worker:
 
 @pytest.fixture
 def worker():
-    attempt_producers.slots_of.cache_clear()
+    exactly_once_write.slots_of.cache_clear()
     yield _Worker()
-    attempt_producers.slots_of.cache_clear()
+    exactly_once_write.slots_of.cache_clear()
 
 
 def slots(worker):

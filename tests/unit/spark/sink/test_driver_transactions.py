@@ -6,8 +6,8 @@ import pytest
 
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.sink import driver_transactions
-from spark_kafka_sink.spark.sink.driver_transactions import step_timeout, two_phase_commit
+from spark_kafka_sink.spark.sink import exactly_once_write
+from spark_kafka_sink.spark.sink.exactly_once_write import step_timeout, two_phase_commit
 
 
 class _FakeAdmin:
@@ -33,9 +33,9 @@ def admins(monkeypatch):
         made.append(_FakeAdmin(config))
         return made[-1]
 
-    monkeypatch.setattr("spark_kafka_sink.admin.driver_client.DriverClient", make)
-    monkeypatch.setattr(driver_transactions, "ensure_ledger_topic", lambda *_, **__: None)
-    monkeypatch.setattr(driver_transactions, "_kept", {})
+    monkeypatch.setattr(exactly_once_write, "DriverClient", make)
+    monkeypatch.setattr(exactly_once_write, "ensure_ledger_topic", lambda *_, **__: None)
+    monkeypatch.setattr(exactly_once_write, "_kept", {})
     return made
 
 

@@ -21,7 +21,7 @@ from spark_kafka_sink.exactly_once.ledger.errors import (
 )
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.spark.sink.refused_write import RefusedWriteError
+from spark_kafka_sink.spark.sink.writers import RefusedWriteError
 from tests.support.devbroker.older_broker import hide_apis
 from tests.support.exactly_once.exactly_once_sites import EmbeddedSite
 from tests.support.exactly_once.exactly_once_world import World

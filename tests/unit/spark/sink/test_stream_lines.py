@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
-from spark_kafka_sink.spark.sink.stream_lines import next_lines
+from spark_kafka_sink.spark.sink.stream_writer import next_lines
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 
 SOME = "wrote 10 rows (1.0 kB) to topic t"

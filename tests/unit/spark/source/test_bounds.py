@@ -3,13 +3,14 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.source.offset_specs import (
+    BATCH_START,
+    STREAM_START,
     Earliest,
     GlobalTimestamp,
     Latest,
     SpecificOffsets,
     Timestamps,
 )
-from spark_kafka_sink.config.source.positions import BATCH_START, STREAM_START
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.source.bounds import ending_offsets, starting_offsets

@@ -7,7 +7,7 @@ import pytest
 
 from spark_kafka_sink.errors import BrokerError, NetworkError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.spark.source.group_commits import GroupCommits
+from spark_kafka_sink.spark.source.stream_reader import GroupCommits
 
 A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 

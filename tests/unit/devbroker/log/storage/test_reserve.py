@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.reserve import RESERVED_BYTES, Reserve
+from spark_kafka_sink.devbroker.log.storage.data_directory import RESERVED_BYTES, Reserve
 
 CAPACITY = 1_000_000
 

@@ -1,1 +1,0 @@
-"""The values that `AdminClient` takes and returns."""

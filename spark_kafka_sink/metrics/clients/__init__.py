@@ -1,1 +1,0 @@
-"""The metrics that producers and consumers have in common."""
