@@ -15,7 +15,7 @@ from benchmarks.measuring import SPREAD_COLUMNS, Spread, heading, progress, tabl
 from benchmarks.micro_batches import WARM_UP_BATCHES, batch_seconds
 from benchmarks.setting import memory_directory
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.config.source.offset_specs import Subscribe
+from spark_kafka_sink.config.offset_specs import Subscribe
 from spark_kafka_sink.consumer.consumer_client import ConsumerClient
 from tests.support.spark.streams import wait_for_batch
 

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from spark_kafka_sink.config.admin.admin_config import (  # noqa: E402
+from spark_kafka_sink.config.admin_config import (  # noqa: E402
     ADMIN_CONFIG_DEF,
     REFUSED_ADMIN,
 )
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX  # noqa: E402
 from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
-from spark_kafka_sink.config.consumer.kafka_consumer_config import (  # noqa: E402
-    KAFKA_CONSUMER_CONFIG_DEF,
-    REFUSED_KAFKA_CONSUMER,
-)
 from spark_kafka_sink.config.consumer_config import (  # noqa: E402
     CONSUMER_CONFIG_DEF,
     CONSUMER_ONLY,
     PRODUCER_ONLY,
     REFUSED_CONSUMER,
     WITHOUT_EFFECT,
+)
+from spark_kafka_sink.config.kafka_consumer_config import (  # noqa: E402
+    KAFKA_CONSUMER_CONFIG_DEF,
+    REFUSED_KAFKA_CONSUMER,
 )
 from spark_kafka_sink.config.producer_config import (  # noqa: E402
     PRODUCER_CONFIG_DEF,
@@ -50,7 +50,7 @@ from spark_kafka_sink.config.sink_options import (  # noqa: E402
     SINK_OPTIONS_DEF,
     SPARK_OPTIONS,
 )
-from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF  # noqa: E402
+from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF  # noqa: E402
 from spark_kafka_sink.consumer.measures.consumer_metrics import (  # noqa: E402
     CONSUMER_GROUP,
     COORDINATOR_GROUP,

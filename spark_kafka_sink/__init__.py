@@ -45,8 +45,8 @@ if TYPE_CHECKING:
         TopicListing,
         TopicPartitionInfo,
     )
-    from spark_kafka_sink.config.admin.admin_config import AdminConfig
-    from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.config.admin_config import AdminConfig
+    from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.consumer.assignors.partition_assignor import (
         Assignment,
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
         RebalanceProtocol,
         Subscription,
     )
+    from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
+    from spark_kafka_sink.consumer.interceptors import ConsumerInterceptor
     from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
-    from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptor
-    from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.read_arrow import read_arrow
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
     from spark_kafka_sink.consumer.records.deserializers import Deserializer
@@ -266,7 +266,7 @@ _MODULES = {
     "AclOperation": "spark_kafka_sink.admin.values",
     "AclPermissionType": "spark_kafka_sink.admin.values",
     "AdminClient": "spark_kafka_sink.admin.client.admin_client",
-    "AdminConfig": "spark_kafka_sink.config.admin.admin_config",
+    "AdminConfig": "spark_kafka_sink.config.admin_config",
     "AdminError": "spark_kafka_sink.errors",
     "AlterConfigOp": "spark_kafka_sink.admin.values",
     "AlterConfigOpType": "spark_kafka_sink.admin.values",
@@ -288,9 +288,9 @@ _MODULES = {
     "ConsumerGroupDescription": "spark_kafka_sink.admin.values",
     "ConsumerGroupListing": "spark_kafka_sink.admin.values",
     "ConsumerGroupMetadata": "spark_kafka_sink.model",
-    "ConsumerInterceptor": "spark_kafka_sink.consumer.polling.interceptors",
+    "ConsumerInterceptor": "spark_kafka_sink.consumer.interceptors",
     "ConsumerPartitionAssignor": "spark_kafka_sink.consumer.assignors.partition_assignor",
-    "ConsumerRebalanceListener": "spark_kafka_sink.consumer.polling.rebalance_listener",
+    "ConsumerRebalanceListener": "spark_kafka_sink.consumer.group.rebalance_listener",
     "ConsumerRecord": "spark_kafka_sink.consumer.records.consumer_record",
     "ConsumerRecords": "spark_kafka_sink.consumer.records.consumer_record",
     "CorruptRecordError": "spark_kafka_sink.errors",
@@ -311,7 +311,7 @@ _MODULES = {
     "InvalidTopicError": "spark_kafka_sink.errors",
     "JavaLikePartitioner": "spark_kafka_sink.producer.records.partitioner",
     "KafkaConsumer": "spark_kafka_sink.consumer.kafka_consumer",
-    "KafkaConsumerConfig": "spark_kafka_sink.config.consumer.kafka_consumer_config",
+    "KafkaConsumerConfig": "spark_kafka_sink.config.kafka_consumer_config",
     "KafkaError": "spark_kafka_sink.errors",
     "KafkaMetric": "spark_kafka_sink.metrics.kafka_metric",
     "KafkaProducer": "spark_kafka_sink.producer.kafka_producer",

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.config_def import ConfigType
-from spark_kafka_sink.config.lookup.references import has_reference, parse_properties
+from spark_kafka_sink.config.references import has_reference, parse_properties
 from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import ConfigError, KafkaTimeoutError
 

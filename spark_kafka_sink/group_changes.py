@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin.values import OffsetSpec
 from spark_kafka_sink.cluster_command import OK, REFUSED, TimeLimit, complain, say, shown, table
-from spark_kafka_sink.config.consumer.iso_durations import duration_ns
+from spark_kafka_sink.config.iso_durations import duration_ns
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import AdminError, BrokerError, KafkaError
 from spark_kafka_sink.model import TopicPartition

@@ -50,7 +50,7 @@ from spark_kafka_sink.cluster_command import (
     table,
 )
 from spark_kafka_sink.command_line import add_version, program_name
-from spark_kafka_sink.config.admin.admin_config import ADMIN_CONFIG_DEF, AdminConfig
+from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF, AdminConfig
 from spark_kafka_sink.errors import AdminError, ConfigError, KafkaError
 from spark_kafka_sink.group_changes import (
     add_delete_offsets_options,

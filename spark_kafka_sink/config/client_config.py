@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
+from spark_kafka_sink.config.allow_lists import NotAllowedError
 from spark_kafka_sink.config.config_def import (
     HIDDEN,
     REQUIRED,
@@ -30,9 +31,8 @@ from spark_kafka_sink.config.config_def import (
     nearest_name,
     unknown_option,
 )
-from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError
-from spark_kafka_sink.config.lookup.references import has_reference, resolve_references
 from spark_kafka_sink.config.plugin_reference import PluginReference
+from spark_kafka_sink.config.references import has_reference, resolve_references
 from spark_kafka_sink.config.security_settings import (
     SecuritySettings,
     security_settings,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ from spark_kafka_sink.config.producer_config import (
     REFUSED,
     ProducerConfig,
 )
-from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import is_topic_name
 

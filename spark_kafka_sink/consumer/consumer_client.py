@@ -11,11 +11,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from spark_kafka_sink.consumer.fetching.fetch_calls import FetchCalls
-from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.fetch.fetch_calls import FetchCalls
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
-from spark_kafka_sink.consumer.offsets.offset_calls import Attempt, OffsetCalls, no_leader
-from spark_kafka_sink.consumer.requests.epoch_requests import (
+from spark_kafka_sink.consumer.offsets.epoch_requests import (
     EpochAnswers,
     EpochEnd,
     epoch_request,
@@ -24,6 +22,8 @@ from spark_kafka_sink.consumer.requests.epoch_requests import (
     supports_validation,
     unauthorized_error,
 )
+from spark_kafka_sink.consumer.offsets.offset_calls import Attempt, OffsetCalls, no_leader
+from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.errors import IllegalStateError, KafkaError, NetworkError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 from spark_kafka_sink.network.authentication.connection_security import read_security
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.config.consumer_config import ConsumerConfig
-    from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.config.offset_specs import Selection
     from spark_kafka_sink.consumer.offsets.offset_requests import FoundOffset
     from spark_kafka_sink.model import Node, TopicPartition
 

@@ -19,21 +19,21 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from spark_kafka_sink.config.consumer.kafka_consumer_config import CONSUMER_PROTOCOL
+from spark_kafka_sink.config.kafka_consumer_config import CONSUMER_PROTOCOL
+from spark_kafka_sink.consumer.consumer_context import Answer, ConsumerContext
+from spark_kafka_sink.consumer.fetch.fetcher import Fetcher
+from spark_kafka_sink.consumer.group.classic_coordinator import ClassicCoordinator
+from spark_kafka_sink.consumer.group.consumer_coordinator import ConsumerCoordinator
+from spark_kafka_sink.consumer.group.group_values import GroupSettings
+from spark_kafka_sink.consumer.group.member_values import MemberSettings
+from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
 from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
-from spark_kafka_sink.consumer.membership.group_values import GroupSettings
-from spark_kafka_sink.consumer.membership.offset_reset import parse_offset_reset
-from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
 from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
-from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
-from spark_kafka_sink.consumer.polling.consumer_context import Answer, ConsumerContext
-from spark_kafka_sink.consumer.polling.consumer_coordinator import ConsumerCoordinator
-from spark_kafka_sink.consumer.polling.fetcher import Fetcher
-from spark_kafka_sink.consumer.polling.offset_commits import OffsetCommits
-from spark_kafka_sink.consumer.polling.position_lookups import PositionLookups
-from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
-from spark_kafka_sink.consumer.reconciliation.member_values import MemberSettings
+from spark_kafka_sink.consumer.offsets.position_lookups import PositionLookups
+from spark_kafka_sink.consumer.subscription.offset_reset import parse_offset_reset
+from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
+from spark_kafka_sink.consumer.topic_updates import TopicUpdates
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError, WakeupError
 from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.network.authentication.connection_security import read_security
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
     from weakref import finalize
 
-    from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
-    from spark_kafka_sink.consumer.polling.coordinator import Coordinator
+    from spark_kafka_sink.consumer.group.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 

@@ -15,22 +15,22 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from spark_kafka_sink.config.consumer.kafka_consumer_config import (
+from spark_kafka_sink.config.kafka_consumer_config import (
     CONSUMER_PROTOCOL,
     KafkaConsumerConfig,
 )
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
+from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
 from spark_kafka_sink.consumer.broker_questions import BrokerQuestions
 from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.consumer_core import CallGuard, ConsumerCore
-from spark_kafka_sink.consumer.membership.group_values import LeaveOperation
-from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST, LATEST
-from spark_kafka_sink.consumer.membership.partition_state import FetchPosition, LeaderAndEpoch
-from spark_kafka_sink.consumer.polling.interceptors import resolve_interceptors
+from spark_kafka_sink.consumer.group.group_values import LeaveOperation
+from spark_kafka_sink.consumer.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
 from spark_kafka_sink.consumer.read_arguments import check_columns
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
+from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST, LATEST
+from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.offset_arguments import (
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spark_kafka_sink.consumer.polling.coordinator import Coordinator
-    from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
+    from spark_kafka_sink.consumer.group.coordinator import Coordinator
+    from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
     from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
     from spark_kafka_sink.model import (

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from spark_kafka_sink.consumer.membership.group_values import CompleteJoin, LeaveOperation
-from spark_kafka_sink.consumer.membership.partition_state import FetchPosition
-from spark_kafka_sink.consumer.membership.subscription import SubscriptionType
-from spark_kafka_sink.consumer.membership.subscription_state import UseOfFetched
-from spark_kafka_sink.consumer.polling.topic_updates import why_missing
-from spark_kafka_sink.consumer.reconciliation.member_values import Assign
+from spark_kafka_sink.consumer.group.group_values import CompleteJoin, LeaveOperation
+from spark_kafka_sink.consumer.group.member_values import Assign
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords, RecordDecoders
+from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
+from spark_kafka_sink.consumer.subscription.subscription import SubscriptionType
+from spark_kafka_sink.consumer.subscription.subscription_state import UseOfFetched
+from spark_kafka_sink.consumer.topic_updates import why_missing
 from spark_kafka_sink.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.record.reading.schema import arrow_schema
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.commits import Commits, Offsets
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
-    from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
-    from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
+    from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch
+    from spark_kafka_sink.consumer.interceptors import ConsumerInterceptors
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
     from spark_kafka_sink.consumer.records.deserializers import Deserializers
 

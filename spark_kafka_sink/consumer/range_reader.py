@@ -13,8 +13,8 @@ from concurrent.futures import CancelledError, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from spark_kafka_sink.consumer.fetching.range_fetch import RangeFetch
-from spark_kafka_sink.consumer.fetching.range_values import (
+from spark_kafka_sink.consumer.fetch.range_fetch import RangeFetch
+from spark_kafka_sink.consumer.fetch.range_values import (
     Batches,
     DataLoss,
     Done,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_kafka_sink.consumer.consumer_client import ConsumerClient
-    from spark_kafka_sink.consumer.fetching.fetch_calls import FetchAnswer
-    from spark_kafka_sink.consumer.fetching.range_values import PartitionView, Rows, Step
+    from spark_kafka_sink.consumer.fetch.fetch_calls import FetchAnswer
+    from spark_kafka_sink.consumer.fetch.range_values import PartitionView, Rows, Step
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
     from spark_kafka_sink.record.reading.record_decoder import BatchIndex
 

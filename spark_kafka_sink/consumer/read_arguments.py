@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spark_kafka_sink.config.config_def import INT_MAX, LONG_MAX
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.config.source.offset_specs import (
+from spark_kafka_sink.config.offset_specs import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     Assign,
@@ -23,7 +23,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition, is_topic_name
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.config.offset_specs import Selection
 
 #: "earliest", "latest", a time, or an offset or a time for each partition.
 Position: TypeAlias = "str | datetime | Mapping[TopicPartition | int, int | datetime]"

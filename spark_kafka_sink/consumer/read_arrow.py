@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from spark_kafka_sink.config.source.offset_specs import (
+from spark_kafka_sink.config.offset_specs import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     check_same_partitions,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from spark_kafka_sink.config.consumer_config import ConsumerConfig
-    from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.config.offset_specs import Selection
     from spark_kafka_sink.consumer.read_arguments import CheckedPosition, Position
     from spark_kafka_sink.model import TopicPartition
 

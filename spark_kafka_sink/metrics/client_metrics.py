@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings
+from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.kafka_metric import MIN_WINDOW, MetricConfig, RecordingLevel
 from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
@@ -14,7 +14,7 @@ from spark_kafka_sink.metrics.stats import Avg, Max
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.config.plugin_reference import PluginReference
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.metrics.kafka_metric import MetricName

@@ -160,7 +160,7 @@ class KafkaSink(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a read without a schema (Spark calls this); raises ConfigError."""
-        from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
+        from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
         from spark_kafka_sink.spark.source.columns import default_columns
 
         asked = self.options.get(REQUEST_OPTION)

@@ -15,8 +15,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from spark_kafka_sink.config.lookup.allow_lists import NotAllowedError, allow_lists
-from spark_kafka_sink.config.lookup.named_files import read_named_file
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.model import TopicPartition
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
+from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.errors import (
     BrokerError,
     CommitFailedError,

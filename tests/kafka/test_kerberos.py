@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from spark_kafka_sink.config.lookup.allow_lists import PATHS
+from spark_kafka_sink.config.allow_lists import PATHS
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.network.authentication.kerberos_tickets import begin_gssapi
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.consumer.read_arrow import read_arrow
 from spark_kafka_sink.errors import BrokerError, DataLossError, KafkaTimeoutError
 from spark_kafka_sink.model import TopicPartition

@@ -25,9 +25,7 @@ PACKAGE = "spark_kafka_sink"
 _BOTTOM = frozenset({"errors", "model", "display"})
 _PURE = ("config", "metrics", "record", "protocol", "security")
 #: Rooms of other layers to which the same applies.
-_PURE_ROOMS = {
-    ("consumer", room) for room in ("membership", "reconciliation", "requests", "records")
-}
+_PURE_ROOMS = {("consumer", room) for room in ("subscription", "group", "records")}
 #: The names of Kafka's errors. Layers above `admin` see no other part of the protocol.
 _ERROR_CODES = "protocol.error_codes"
 
@@ -111,16 +109,6 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "reading": (TOP, "kernel"),
         "writing": (TOP, "kernel"),
     },
-    "config": {
-        "config_def": (),
-        "lookup": ("config_def",),
-        "source": ("config_def",),
-        TOP: ("config_def", "lookup", "source"),
-        "plugins": ("lookup", TOP),
-        "admin": ("config_def", TOP),
-        "consumer": ("config_def", TOP),
-        "options_table": ("config_def", "source", TOP, "admin", "consumer"),
-    },
     "admin": {
         TOP: (),
         "client": (TOP,),
@@ -144,34 +132,13 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "consumer": {
         "assignors": (),
-        "offsets": (),
-        "membership": (),
-        "reconciliation": ("membership",),
-        "requests": ("offsets", "membership"),
-        "measures": (),
-        "fetching": ("offsets", "membership", "measures"),
         "records": (),
-        "polling": (
-            "assignors",
-            "offsets",
-            "membership",
-            "reconciliation",
-            "requests",
-            "measures",
-            "fetching",
-            "records",
-        ),
-        TOP: (
-            "assignors",
-            "offsets",
-            "measures",
-            "fetching",
-            "membership",
-            "reconciliation",
-            "requests",
-            "records",
-            "polling",
-        ),
+        "measures": (),
+        "subscription": (),
+        "offsets": ("subscription",),
+        "group": ("assignors", "subscription", "offsets"),
+        "fetch": ("measures", "subscription", "offsets"),
+        TOP: ("assignors", "records", "measures", "subscription", "offsets", "group", "fetch"),
     },
     "exactly_once": {
         "ledger": (),
@@ -214,9 +181,11 @@ _EVENT_LOOP = (
     "producer/sending/sender.py",
     # Not the other rooms of `consumer`, which are pure.
     "consumer/*.py",
-    "consumer/fetching/*.py",
+    "consumer/fetch/*.py",
+    # The cores of `group` are free of it.
+    "consumer/group/*coordinator.py",
+    "consumer/group/offset_commits.py",
     "consumer/offsets/*.py",
-    "consumer/polling/*.py",
     "devbroker/net/server.py",
 )
 

@@ -21,7 +21,7 @@ from spark_kafka_sink import KafkaProducer, KafkaSink, errors
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
-from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from tests.support.documentation import ADDRESS, faults_of_example, source_of
 from tests.support.platforms.fake_frame import FakeFrame
 

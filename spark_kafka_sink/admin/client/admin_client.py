@@ -45,7 +45,7 @@ from spark_kafka_sink.admin.values import (
     NewTopic,
     authorized_operations,
 )
-from spark_kafka_sink.config.admin.admin_config import AdminConfig
+from spark_kafka_sink.config.admin_config import AdminConfig
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.authentication.connection_security import read_security

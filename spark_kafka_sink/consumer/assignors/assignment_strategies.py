@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from spark_kafka_sink.config.plug_ins import PlugIns, check_signature
 from spark_kafka_sink.config.plugin_reference import PluginReference
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature
 from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
     CooperativeStickyAssignor,
     changing_owners,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from spark_kafka_sink.config.config_def import nearest_names
-from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern, listed
+from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern, listed
 from spark_kafka_sink.consumer.offsets.offset_requests import (
     FoundOffset,
     OffsetAnswers,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.config.offset_specs import Selection
     from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
     from spark_kafka_sink.consumer.offsets.offset_requests import Questions
     from spark_kafka_sink.model import Node

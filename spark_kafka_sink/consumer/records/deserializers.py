@@ -20,14 +20,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature, takes
+from spark_kafka_sink.config.plug_ins import PlugIns, check_signature, takes
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.config.consumer.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.config.plugin_reference import PluginReference
 
     #: The headers of a record: names and values.

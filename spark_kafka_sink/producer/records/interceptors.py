@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns, takes
+from spark_kafka_sink.config.plug_ins import PlugIns, takes
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.producer.batch.produce_result import is_interrupt
 from spark_kafka_sink.producer.records.producer_record import ProducerRecord

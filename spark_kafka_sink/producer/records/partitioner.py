@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature
+from spark_kafka_sink.config.plug_ins import PlugIns, check_signature
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot

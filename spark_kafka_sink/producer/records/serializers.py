@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns, check_signature, takes
+from spark_kafka_sink.config.plug_ins import PlugIns, check_signature, takes
 from spark_kafka_sink.errors import ConfigError, SerializationError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spark_kafka_sink.config.source.offset_specs import (
+from spark_kafka_sink.config.offset_specs import (
     BATCH_END,
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -26,7 +26,7 @@ from spark_kafka_sink.spark.source.first_batch import Start
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.config.source.offset_specs import Accepted, OffsetSpec
+    from spark_kafka_sink.config.offset_specs import Accepted, OffsetSpec
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.offsets_json import Offsets, StreamOffsets
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 
-from spark_kafka_sink.config.source.offset_specs import BATCH_START, SpecificOffsets
+from spark_kafka_sink.config.offset_specs import BATCH_START, SpecificOffsets
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.report import worker_sockets
 from spark_kafka_sink.spark.source.bounds import end_before_start, ending_offsets, starting_offsets

@@ -16,7 +16,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from spark_kafka_sink.config.source.offset_specs import Selection
+    from spark_kafka_sink.config.offset_specs import Selection
     from spark_kafka_sink.config.source_options import SourceOptions
     from spark_kafka_sink.consumer.consumer_client import ConsumerClient, PartitionIds
     from spark_kafka_sink.model import TopicPartition

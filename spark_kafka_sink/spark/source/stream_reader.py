@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from spark_kafka_sink.config.source.offset_specs import STREAM_START, listed
+from spark_kafka_sink.config.offset_specs import STREAM_START, listed
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.spark.report import worker_sockets
 from spark_kafka_sink.spark.source.bounds import starting_offsets

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_kafka_sink.config.source_options import SourceOptions
-    from spark_kafka_sink.consumer.fetching.range_values import DataLoss, PartitionRange
+    from spark_kafka_sink.consumer.fetch.range_values import DataLoss, PartitionRange
     from spark_kafka_sink.spark.source.planning import LostOffsets, OffsetRange, PlannedRanges
     from spark_kafka_sink.spark.source.source_cluster import SourceCluster
 
@@ -140,7 +140,7 @@ class Read(NamedTuple):
 def _with_ids(
     ranges: Sequence[OffsetRange], cluster: SourceCluster, topic_ids: Mapping[str, UUID]
 ) -> list[InputPartition]:
-    from spark_kafka_sink.consumer.fetching.range_values import PartitionRange
+    from spark_kafka_sink.consumer.fetch.range_values import PartitionRange
 
     ids = cluster.ids(dict.fromkeys(one.topic_partition for one in ranges))
     found = []

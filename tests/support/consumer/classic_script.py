@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any, TypeVar
 
-from spark_kafka_sink.consumer.membership.classic_membership import ClassicMembership
-from spark_kafka_sink.consumer.membership.group_values import (
+from spark_kafka_sink.consumer.group.classic_membership import ClassicMembership
+from spark_kafka_sink.consumer.group.group_values import (
     CompleteJoin,
     FindCoordinator,
     GroupSettings,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
+from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
-from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:

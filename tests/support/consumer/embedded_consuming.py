@@ -7,8 +7,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
-from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.testing import AnswerError
 from tests.support.consumer.reading import FAST

@@ -6,11 +6,9 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
-from spark_kafka_sink.consumer.membership.group_values import FindCoordinator, Wait
-from spark_kafka_sink.consumer.membership.offset_reset import EARLIEST
-from spark_kafka_sink.consumer.membership.subscription_state import SubscriptionState
-from spark_kafka_sink.consumer.reconciliation.consumer_membership import ConsumerMembership
-from spark_kafka_sink.consumer.reconciliation.member_values import (
+from spark_kafka_sink.consumer.group.consumer_membership import ConsumerMembership
+from spark_kafka_sink.consumer.group.group_values import FindCoordinator, Wait
+from spark_kafka_sink.consumer.group.member_values import (
     Assign,
     Lose,
     MemberSettings,
@@ -18,6 +16,8 @@ from spark_kafka_sink.consumer.reconciliation.member_values import (
     SendHeartbeat,
     Step,
 )
+from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
+from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (

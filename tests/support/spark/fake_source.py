@@ -6,7 +6,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.config.source_options import SourceOptions
 from spark_kafka_sink.consumer.offsets.offset_requests import FoundOffset
 from spark_kafka_sink.errors import BrokerError

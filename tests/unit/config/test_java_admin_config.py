@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from spark_kafka_sink.config.admin.admin_config import ADMIN_CONFIG_DEF, REFUSED_ADMIN, AdminConfig
+from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF, REFUSED_ADMIN, AdminConfig
 from spark_kafka_sink.config.config_def import REQUIRED
 from spark_kafka_sink.errors import ConfigError
 from tests.support.config.java_settings import Comparison, java_settings

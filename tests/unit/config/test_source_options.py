@@ -11,15 +11,15 @@ from spark_kafka_sink.config.consumer_config import (
     WITHOUT_EFFECT,
     ConsumerConfig,
 )
-from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
-from spark_kafka_sink.config.source.offset_specs import (
+from spark_kafka_sink.config.offset_specs import (
     Earliest,
     Latest,
     Subscribe,
     SubscribePattern,
 )
-from spark_kafka_sink.config.source.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
 from spark_kafka_sink.config.source_options import SourceOptions
+from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 

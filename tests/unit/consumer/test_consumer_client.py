@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,

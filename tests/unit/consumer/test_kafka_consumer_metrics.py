@@ -7,8 +7,8 @@ import math
 import pytest
 
 from spark_kafka_sink.consumer import consumer_core
+from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
-from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition

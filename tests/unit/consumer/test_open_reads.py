@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.consumer import read_arrow
 from spark_kafka_sink.consumer.read_arrow import OpenRead, OpenReads, read_arrow
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import IllegalStateError
@@ -31,7 +30,7 @@ ENDED = "nothing can be read any more: the process is ending"
 @pytest.fixture
 def reads(monkeypatch):
     """Return reads whose end does not wait for the last calls."""
-    monkeypatch.setattr(read_arrow, "_LAST_CALLS", 0)
+    monkeypatch.setattr("spark_kafka_sink.consumer.read_arrow._LAST_CALLS", 0)
     return OpenReads()
 
 
@@ -114,7 +113,7 @@ def test_threads_may_ask_at_the_same_time():
 
 def test_a_batch_that_is_being_read_is_given_up(reads, monkeypatch):
     """A thread that waits for a broker gets an error."""
-    monkeypatch.setattr(sys.modules[read_arrow.__module__], "open_reads", reads)
+    monkeypatch.setattr("spark_kafka_sink.consumer.read_arrow.open_reads", reads)
     with DevBroker(topics={"t": 1}) as broker, ThreadPoolExecutor(1) as thread:
         fill(broker.bootstrap_servers, "t", numbered(1))
         asked = threading.Event()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.config.lookup.allow_lists import PATHS
+from spark_kafka_sink.config.allow_lists import PATHS
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.source.offsets_json import offsets_json

@@ -14,8 +14,8 @@ import time
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
-from spark_kafka_sink.consumer.polling.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.errors import CommitFailedError, RebalanceInProgressError, WakeupError
 from tests.support.consumer.mixed_groups.member_log import write_event, write_records
 

@@ -9,9 +9,9 @@ from spark_kafka_sink.consumer import polls
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore
-from spark_kafka_sink.consumer.polling.classic_coordinator import ClassicCoordinator
-from spark_kafka_sink.consumer.polling.consumer_coordinator import ConsumerCoordinator
-from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
+from spark_kafka_sink.consumer.group.classic_coordinator import ClassicCoordinator
+from spark_kafka_sink.consumer.group.consumer_coordinator import ConsumerCoordinator
+from spark_kafka_sink.consumer.interceptors import ConsumerInterceptors
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.testing import ApiKey, NeverAnswer
 from tests.support.consumer.commits import BY_HAND, committed_by

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.consumer.fetching.completed_fetches import CompletedFetch
-from spark_kafka_sink.consumer.membership.partition_state import LeaderAndEpoch
-from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptors
+from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch
+from spark_kafka_sink.consumer.interceptors import ConsumerInterceptors
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
+from spark_kafka_sink.consumer.subscription.partition_state import LeaderAndEpoch
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import CorruptRecordError
 from tests.support.consumer.embedded_consuming import consuming, poll_until, take, tp, values

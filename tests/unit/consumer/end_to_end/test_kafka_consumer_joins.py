@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink import KafkaProducer
-from spark_kafka_sink.consumer.membership.member_states import ClassicMemberState
-from spark_kafka_sink.consumer.polling import classic_coordinator
+from spark_kafka_sink.consumer.group import classic_coordinator
+from spark_kafka_sink.consumer.group.member_states import ClassicMemberState
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.listener import Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings

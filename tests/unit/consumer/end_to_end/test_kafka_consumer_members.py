@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment, GroupAssignment
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
-from spark_kafka_sink.consumer.polling.topic_updates import TopicUpdates
+from spark_kafka_sink.consumer.topic_updates import TopicUpdates
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.testing import ApiKey

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
-from spark_kafka_sink.consumer.polling.interceptors import ConsumerInterceptor
+from spark_kafka_sink.consumer.interceptors import ConsumerInterceptor
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import (

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from spark_kafka_sink.consumer.commits import Commits
-from spark_kafka_sink.consumer.polling import classic_coordinator
+from spark_kafka_sink.consumer.group import classic_coordinator
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.testing import AnswerError, ApiKey, Delay, ErrorCode, NeverAnswer

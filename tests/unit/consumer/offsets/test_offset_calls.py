@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.config.source.offset_specs import Subscribe
+from spark_kafka_sink.config.offset_specs import Subscribe
 from spark_kafka_sink.consumer.offsets.offset_calls import FINAL_SECONDS, OffsetCalls
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.model import TopicPartition

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from spark_kafka_sink.config.source.offset_specs import Assign, Subscribe, SubscribePattern
+from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern
 from spark_kafka_sink.consumer.offsets.offset_calls import (
     read_topics,
     selected_partitions,

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from spark_kafka_sink.config.lookup.allow_lists import PATHS
+from spark_kafka_sink.config.allow_lists import PATHS
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
 from spark_kafka_sink.model import Node

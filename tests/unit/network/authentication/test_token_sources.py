@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from spark_kafka_sink.config.lookup.allow_lists import PATHS
+from spark_kafka_sink.config.allow_lists import PATHS
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer

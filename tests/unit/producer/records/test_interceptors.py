@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+from spark_kafka_sink.config.plug_ins import PlugIns
 from spark_kafka_sink.config.plugin_reference import INTERCEPTORS, PluginReference
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.producer.records.interceptors import (
     ProducerInterceptor,

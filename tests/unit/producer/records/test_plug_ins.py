@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings, takes
 from spark_kafka_sink.config.plugin_reference import SERIALIZERS, PluginReference
-from spark_kafka_sink.config.plugins.plug_ins import PlugIns, plug_in_settings, takes
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
 from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError, SerializationError

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.source.offset_specs import (
+from spark_kafka_sink.config.offset_specs import (
     BATCH_START,
     STREAM_START,
     Earliest,

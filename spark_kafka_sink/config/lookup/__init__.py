@@ -1,1 +1,0 @@
-"""What settings may take from outside: variables, files and modules, and what restricts them."""

@@ -1,1 +1,0 @@
-"""The plug-ins that settings name."""

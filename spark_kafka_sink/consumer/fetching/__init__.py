@@ -1,1 +1,0 @@
-"""The requests that fetch records, and the rules for their errors."""

@@ -1,1 +1,0 @@
-"""The requests of a member of a group and of its positions, and their answers, without IO."""

@@ -1,0 +1,1 @@
+"""What a consumer reads: its subscription, its assigned partitions and its positions."""

@@ -1,0 +1,444 @@
+"""The subscription of a consumer, its assigned partitions and their positions.
+
+This is Kafka's SubscriptionState. Its rules:
+
+- It belongs to the thread that holds the consumer's lock, and has no lock of its own: the user's
+  thread moves positions under that lock while the network thread fetches. No method waits, and
+  only `fetchable_partitions` calls a function that it was given.
+- It reads no clock: times are arguments, in seconds on one monotonic clock. Offsets are those of
+  the log; an unknown leader epoch is `NO_LEADER_EPOCH`.
+- A partition that stays assigned keeps its position, its pause and its offsets. One that is removed
+  loses all of them.
+- The order of the partitions is that of fetching: grouped by topic when assigned, and then each
+  partition whose records were returned goes to the end (`move_to_end`), so that none starves.
+- A call for a partition that is not assigned raises IllegalStateError, except where the docstring
+  names another outcome: answers of brokers may arrive after the assignment has changed.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.consumer.subscription.assigned_partitions import AssignedPartitions
+from spark_kafka_sink.consumer.subscription.offset_reset import NONE, OffsetReset
+from spark_kafka_sink.consumer.subscription.partition_state import (
+    FetchPosition,
+    FetchState,
+    LeaderAndEpoch,
+    LogTruncation,
+)
+from spark_kafka_sink.consumer.subscription.subscription import Subscription, SubscriptionType
+from spark_kafka_sink.errors import IllegalStateError
+from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Collection, Iterable
+    from uuid import UUID
+
+#: The end offset of an OffsetForLeaderEpoch response that knows no such epoch.
+UNDEFINED_END_OFFSET = -1
+
+
+class UseOfFetched(Enum):
+    """What becomes of records that were fetched but not yet returned."""
+
+    #: Return them to the user.
+    RETURN = auto()
+    #: Keep them until the partition is resumed.
+    KEEP = auto()
+    #: They are no longer wanted.
+    DROP = auto()
+
+
+class SubscriptionState(AssignedPartitions):
+    """What a consumer reads, and from which offsets on."""
+
+    def __init__(self, default_reset: OffsetReset) -> None:
+        """Start without a subscription; `default_reset` is auto.offset.reset."""
+        super().__init__()
+        self._default_reset = default_reset
+        #: The topics, patterns or partitions that the user has asked for.
+        self.subscription = Subscription()
+        #: The listener of the last subscription; not called here.
+        self.rebalance_listener: object | None = None
+
+    def __repr__(self) -> str:
+        """Show the subscription and the states of the partitions."""
+        states = ", ".join(
+            f"{partition} {state.fetch_state.name}" for partition, state in self._assignment.items()
+        )
+        return f"<SubscriptionState {self.subscription!r} #{self._assignment_id}: {states}>"
+
+    # The subscription and the assignment
+
+    @property
+    def has_default_reset(self) -> bool:
+        """Whether auto.offset.reset names a start."""
+        return self._default_reset != NONE
+
+    def subscribe(self, topics: Collection[str], listener: object | None = None) -> bool:
+        """Subscribe to topics; return whether they are others than before.
+
+        The assignment stays until the group changes it, but partitions of other topics are no
+        longer fetchable. Raise IllegalStateError for a subscription of another type.
+        """
+        changed = self.subscription.set_topics(topics)
+        self.rebalance_listener = listener
+        return changed
+
+    def subscribe_pattern(self, pattern: re.Pattern[str], listener: object | None = None) -> None:
+        """Subscribe to the topics whose whole name matches a pattern.
+
+        Raise IllegalStateError for a subscription of another type.
+        """
+        self.subscription.set_pattern(pattern)
+        self.rebalance_listener = listener
+
+    def subscribe_broker_pattern(self, pattern: str, listener: object | None = None) -> None:
+        """Subscribe to the topics that match a regex in RE2 syntax, which the broker evaluates.
+
+        Raise IllegalStateError for a subscription of another type.
+        """
+        self.subscription.set_broker_pattern(pattern)
+        self.rebalance_listener = listener
+
+    def assign_from_user(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Assign the partitions that the user names; return whether their topics are others.
+
+        Raise IllegalStateError if a group assigns the partitions.
+        """
+        wanted = dict.fromkeys(partitions)
+        changed = self.subscription.set_assigned({each.topic for each in wanted})
+        if wanted.keys() != self._assignment.keys():
+            self._set_assignment(wanted)
+        return changed
+
+    def assign_from_subscribed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Assign the partitions that the group has given to this consumer.
+
+        Raise IllegalStateError if no group assigns the partitions.
+        """
+        self._check_auto_assigned()
+        self._set_assignment(partitions)
+
+    def assign_from_subscribed_awaiting_callback(
+        self, partitions: Iterable[TopicPartition], added: Iterable[TopicPartition]
+    ) -> None:
+        """Assign the group's partitions; those `added` wait for on_partitions_assigned (KIP-848).
+
+        Raise IllegalStateError, before anything changes, if no group assigns the partitions, or if
+        an added partition is not among them.
+        """
+        self._check_auto_assigned()
+        wanted, added = dict.fromkeys(partitions), tuple(added)
+        for partition in added:
+            if partition not in wanted:
+                raise IllegalStateError(f"{partition} was added to an assignment without it")
+        self._set_assignment(wanted)
+        for partition in added:
+            self._assignment[partition].pending_on_assigned = True
+
+    def enable_partitions_awaiting_callback(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start fetching: on_partitions_assigned has returned."""
+        for state in [self._state(partition) for partition in partitions]:
+            state.pending_on_assigned = False
+
+    def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop fetching, and returning records, of partitions that are about to be revoked."""
+        for state in [self._state(partition) for partition in partitions]:
+            state.pending_revocation = True
+
+    def unsubscribe(self) -> None:
+        """End the subscription and the assignment."""
+        self.subscription.clear()
+        self._assignment.clear()
+        self._assignment_id += 1
+
+    def _check_auto_assigned(self) -> None:
+        if not self.subscription.is_auto_assigned:
+            raise IllegalStateError(
+                f"no group assigns partitions to this consumer: it is {self.subscription}"
+            )
+
+    # Fetching
+
+    def is_fetchable(self, partition: TopicPartition) -> bool:
+        """Return whether a Fetch for the partition may be sent, and its records returned.
+
+        That needs a valid position; the partition may be neither paused, nor about to be revoked,
+        nor waiting for on_partitions_assigned, nor of a topic that is no longer subscribed to.
+        """
+        state = self._assignment.get(partition)
+        return state is not None and state.is_fetchable and self._is_wanted(partition)
+
+    def fetchable_partitions(
+        self, is_available: Callable[[TopicPartition], bool] = lambda _: True
+    ) -> list[tuple[TopicPartition, FetchPosition]]:
+        """Return the partitions to fetch with their positions, in the order of fetching.
+
+        `is_available` is asked only about fetchable partitions; it excludes those with fetched
+        records or with a Fetch in flight.
+        """
+        return [
+            (partition, state.position)
+            for partition, state in self._assignment.items()
+            if state.is_fetchable
+            and state.position is not None
+            and self._is_wanted(partition)
+            and is_available(partition)
+        ]
+
+    def use_of_fetched(self, partition: TopicPartition, offset: int) -> UseOfFetched:
+        """Return what becomes of fetched records, of which `offset` is the next to return.
+
+        Records of a paused partition are kept. Others are returned only if the partition is
+        fetchable at exactly that offset, so that a seek drops what was fetched before.
+
+        Source: FetchCollector.collectFetch and fetchRecords.
+        """
+        state = self._assignment.get(partition)
+        if state is not None and state.is_paused:
+            return UseOfFetched.KEEP
+        if not self.is_fetchable(partition) or self.valid_offset(partition) != offset:
+            return UseOfFetched.DROP
+        return UseOfFetched.RETURN
+
+    def _is_wanted(self, partition: TopicPartition) -> bool:
+        """Return whether an explicit list of topics, if there is one, has the partition's topic."""
+        return (
+            self.subscription.type is not SubscriptionType.AUTO_TOPICS
+            or partition.topic in self.subscription.topics
+        )
+
+    # Positions
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read from `offset` on, whatever the partition waits for."""
+        self.seek_validated(partition, FetchPosition(offset))
+
+    def seek_validated(self, partition: TopicPartition, position: FetchPosition) -> None:
+        """Read from a position that needs no validation."""
+        self._state(partition).seek(position)
+
+    def seek_unvalidated(self, partition: TopicPartition, position: FetchPosition) -> None:
+        """Read from a position once its leader has confirmed it, if its epochs are known."""
+        self._state(partition).seek_unvalidated(position)
+
+    def maybe_seek_unvalidated(
+        self, partition: TopicPartition, position: FetchPosition, requested: OffsetReset
+    ) -> bool:
+        """Read from the position that a reset has found; return whether it still applies.
+
+        It does not if the partition is no longer assigned, no longer waits for a reset, or waits
+        for one of another kind than `requested`.
+
+        Source: SubscriptionState.maybeSeekUnvalidated.
+        """
+        state = self._assignment.get(partition)
+        if state is None or state.reset != requested:
+            return False
+        state.seek_unvalidated(position)
+        return True
+
+    def set_position(self, partition: TopicPartition, position: FetchPosition) -> None:
+        """Set the position after records that were taken, and are to be returned.
+
+        Raise IllegalStateError if the partition has no valid position.
+        """
+        self._state(partition).move(position)
+        self._taken.add(partition)
+
+    def move_back(self, partition: TopicPartition, position: FetchPosition) -> None:
+        """Set the position back to a record that was taken and cannot be returned."""
+        self._state(partition).move_back(position)
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether records were taken since the last call of `end_taking`."""
+        return bool(self._taken)
+
+    def end_taking(self, *, are_returned: bool) -> None:
+        """Record that what was taken was returned, or that it is to be read again."""
+        for partition in self._taken:
+            state = self._assignment.get(partition)
+            if state is None:
+                continue
+            if are_returned:
+                state.taken_from = None
+            else:
+                state.give_back_taken()
+        self._taken.clear()
+
+    def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets to commit: the valid positions after what was returned."""
+        return {
+            partition: OffsetAndMetadata(consumed.offset, consumed.offset_epoch)
+            for partition, state in self._assignment.items()
+            if (consumed := state.consumed) is not None
+        }
+
+    # Resets
+
+    @property
+    def initializing_partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions whose committed offsets have to be looked up."""
+        return self._where(lambda state: state.needs_initial_position)
+
+    def reset_initializing_positions(
+        self, included: Callable[[TopicPartition], bool] = lambda _: True
+    ) -> tuple[TopicPartition, ...]:
+        """Request the default reset of partitions without a committed offset.
+
+        Only those that `included` accepts are reset. Return the partitions that could not be reset
+        because auto.offset.reset is `none`: for these the consumer raises an error, as Java does
+        with NoOffsetForPartitionException.
+
+        Source: SubscriptionState.resetInitializingPositions.
+        """
+        partitions = tuple(filter(included, self.initializing_partitions))
+        if not self.has_default_reset:
+            return partitions
+        for partition in partitions:
+            self.request_offset_reset(partition)
+        return ()
+
+    def request_offset_reset(
+        self, partition: TopicPartition, reset: OffsetReset | None = None
+    ) -> None:
+        """Drop the position, so that `reset`, by default auto.offset.reset, finds another."""
+        self._state(partition).request_reset(reset or self._default_reset)
+
+    def count_out_of_range(self, partition: TopicPartition) -> int:
+        """Count a position that is not in the log; return how many there were in a row."""
+        state = self._state(partition)
+        state.out_of_range += 1
+        return state.out_of_range
+
+    def note_in_range(self, partition: TopicPartition) -> None:
+        """End that row: the log has the position."""
+        self._state(partition).out_of_range = 0
+
+    def request_offset_reset_if_assigned(self, partition: TopicPartition) -> None:
+        """Request the default reset, unless the partition is not assigned."""
+        if partition in self._assignment:
+            self.request_offset_reset(partition)
+
+    def note_topic_id(
+        self, partition: TopicPartition, topic_id: UUID, *, is_assigned: bool = True
+    ) -> UUID | None:
+        """Drop the position in an assigned partition if its topic was deleted and created again.
+
+        That is so if the topic had another id. Return that one, otherwise None. The reset is the
+        default one, also if that is `none`: then there is no position until the next `seek`.
+        Unless `is_assigned`, nothing is read until the coordinator assigns this topic: when it
+        revokes the partition of the old one, records of the new one would come twice.
+        """
+        state = self._state(partition)
+        before = state.topic_id
+        if topic_id == state.former_topic_id:
+            return None
+        state.is_withheld = not is_assigned
+        if before is None:
+            state.topic_id = topic_id if is_assigned else None
+            return None
+        if before == topic_id:
+            return None
+        state.topic_id, state.former_topic_id = topic_id, before
+        if state.fetch_state is not FetchState.INITIALIZING:
+            state.request_reset(self._default_reset)
+        state.high_watermark = state.last_stable_offset = state.log_start_offset = None
+        return before
+
+    def is_offset_reset_needed(self, partition: TopicPartition) -> bool:
+        """Return whether the partition waits for a reset."""
+        return self._state(partition).fetch_state is FetchState.AWAIT_RESET
+
+    def requested_reset(self, partition: TopicPartition) -> OffsetReset | None:
+        """Return the kind of reset that the partition waits for; None if it waits for none."""
+        return self._state(partition).reset
+
+    def partitions_needing_reset(self, now: float) -> tuple[TopicPartition, ...]:
+        """Return the partitions that wait for a reset and are in no back-off at `now`."""
+        return self._where(lambda state: state.awaits(FetchState.AWAIT_RESET, now))
+
+    # Validation by leader epochs, as in KIP-320
+
+    def maybe_validate_position(
+        self, partition: TopicPartition, leader: LeaderAndEpoch, *, is_supported: bool = True
+    ) -> bool:
+        """Return whether the position awaits validation by the leader that the metadata name.
+
+        `is_supported` is False if the leader is known to support no usable version of
+        OffsetForLeaderEpoch; then the position is taken as valid. A partition that is not assigned
+        needs no validation.
+
+        Source: SubscriptionState.maybeValidatePositionForCurrentLeader.
+        """
+        state = self._assignment.get(partition)
+        if state is None:
+            return False
+        if leader.leader is not None and not is_supported:
+            state.skip_validation(leader)
+            return False
+        return state.maybe_validate(leader)
+
+    def partitions_needing_validation(self, now: float) -> dict[TopicPartition, FetchPosition]:
+        """Return the positions that await validation and are in no back-off at `now`."""
+        return {
+            partition: state.position
+            for partition, state in self._assignment.items()
+            if state.awaits(FetchState.AWAIT_VALIDATION, now) and state.position is not None
+        }
+
+    def awaits_validation(self, partition: TopicPartition) -> bool:
+        """Return whether the position awaits validation."""
+        return self._state(partition).fetch_state is FetchState.AWAIT_VALIDATION
+
+    def complete_validation(self, partition: TopicPartition) -> None:
+        """Take the position, if there is one, as valid."""
+        self._state(partition).complete_validation()
+
+    def maybe_complete_validation(
+        self, partition: TopicPartition, requested: FetchPosition, *, end_offset: int, epoch: int
+    ) -> LogTruncation | None:
+        """Apply a leader's answer: where the log of the position's epoch ends.
+
+        `requested` is the position that was asked about; the answer is ignored if the partition now
+        has another, or awaits no validation. `end_offset` and `epoch` are -1 if the leader knows no
+        such epoch. A log that ends before the position was truncated: with a default reset, reading
+        goes on at the first offset that differs, or at the reset's if that is unknown. Otherwise
+        return the truncation, and keep the position as it is.
+
+        Source: SubscriptionState.maybeCompleteValidation.
+        """
+        state = self._assignment.get(partition)
+        if (
+            state is None
+            or state.fetch_state is not FetchState.AWAIT_VALIDATION
+            or state.position != requested
+        ):
+            return None
+        is_known = end_offset != UNDEFINED_END_OFFSET and epoch != NO_LEADER_EPOCH
+        if is_known and end_offset >= requested.offset:
+            state.complete_validation()
+        elif not self.has_default_reset:
+            divergent = OffsetAndMetadata(end_offset, epoch) if is_known else None
+            return LogTruncation(partition, requested, divergent)
+        elif is_known:
+            state.seek(FetchPosition(end_offset, epoch, requested.current_leader))
+        else:
+            self.request_offset_reset(partition)
+        return None
+
+    # Back-off of look-ups
+
+    def set_next_allowed_retry(self, partitions: Iterable[TopicPartition], at: float) -> None:
+        """Delay look-ups until `at`; partitions that are not assigned are skipped.
+
+        Source: SubscriptionState.setNextAllowedRetry and requestFailed.
+        """
+        for partition in partitions:
+            if (state := self._assignment.get(partition)) is not None:
+                state.retry_at = at
