@@ -14,6 +14,7 @@ from tests.support.import_rules import (
     TOP,
     check_source,
     long_modules,
+    parts_of_one_module,
 )
 
 REPOSITORY = Path(__file__).parents[1]
@@ -69,6 +70,41 @@ def test_a_long_module_is_found():
     kernel = PurePosixPath("spark_kafka_sink/record/kernel/kernel.py")
     modules = {PurePosixPath("a/fits.py"): lines, PurePosixPath("a/long.py"): long, kernel: long}
     assert ["a/long.py"] == long_modules(modules)
+
+
+def test_no_short_module_is_a_part_of_another():
+    """What only one module of the same room imports, and is short, stands in that module."""
+    modules = {path: (PACKAGE_DIRECTORY / path).read_text() for path in MODULES}
+    assert [] == parts_of_one_module(modules)
+
+
+@pytest.mark.parametrize(
+    ("importers", "expected"),
+    [
+        ({"network/a.py": "{}"}, ["network/part.py"]),
+        ({"network/a.py": "if TYPE_CHECKING:\n    {}"}, []),
+        ({"network/a.py": "def load():\n    {}"}, []),
+        ({"network/base/a.py": "{}"}, []),
+        ({"network/a.py": "{}", "network/b.py": "{}"}, []),
+        ({}, []),
+    ],
+    ids=["one", "for types", "late", "another room", "two", "none"],
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from spark_kafka_sink.network.part import f",
+        "from spark_kafka_sink.network import part",
+        "import spark_kafka_sink.network.part",
+    ],
+)
+def test_a_short_module_with_one_importer_is_found(importers, expected, line):
+    """Only an import at the top of a module of the same room makes it a part of that module."""
+    modules = {PurePosixPath(name): text.format(line) for name, text in importers.items()}
+    short = {PurePosixPath("network/part.py"): "pass\n" * 99}
+    assert expected == parts_of_one_module({**modules, **short})
+    long = {PurePosixPath("network/part.py"): "pass\n" * 100}
+    assert [] == parts_of_one_module({**modules, **long})
 
 
 @pytest.mark.parametrize("layer", sorted(LAYERS))

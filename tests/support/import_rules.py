@@ -170,6 +170,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
 
 #: A module of more lines is probably about more than one thing. A kernel is compiled as a whole.
 MOST_LINES = 1000
+#: A module of fewer lines with one importer is a part of that importer.
+FEWEST_LINES = 100
+#: An API has a module of its own, and so has a part of a kernel, which is compiled by itself.
+_ONE_MODULE_EACH = frozenset({"devbroker/handlers", "protocol/messages", "record/kernel"})
+#: Public: users name its class in partition.assignment.strategy, as they do the other assignors.
+STAND_ALONE = frozenset({"consumer/assignors/round_robin_assignor.py"})
 _KERNELS = PurePosixPath("spark_kafka_sink/record/kernel")
 
 _EVENT_LOOP = (
@@ -288,6 +294,42 @@ def long_modules(modules: Mapping[PurePosixPath, str]) -> list[str]:
         str(path)
         for path, text in modules.items()
         if len(text.splitlines()) > MOST_LINES and path.parent != _KERNELS
+    )
+
+
+def parts_of_one_module(modules: Mapping[PurePosixPath, str]) -> list[str]:
+    """Return the short modules that only one module, which is in their folder, imports.
+
+    Such a module is a part of the other. Imports inside functions do not count: they load late what
+    is not always needed. `STAND_ALONE` are exceptions.
+    """
+    imports: dict[str, set[tuple[PurePosixPath, bool]]] = {}
+    names = {_name_of(path): path for path in modules}
+    for path, text in modules.items():
+        tree = ast.parse(text)
+        at_top = {id(node) for node in tree.body}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for name in _imported_modules(node, path):
+                    module = name if name in names else name.rpartition(".")[0]
+                    imports.setdefault(module, set()).add((path, id(node) in at_top))
+    return sorted(
+        str(path)
+        for name, path in names.items()
+        if len(modules[path].splitlines()) < FEWEST_LINES
+        and str(path) not in STAND_ALONE
+        and str(path.parent) not in _ONE_MODULE_EACH
+        and _is_part(path, imports.get(name, set()))
+    )
+
+
+def _name_of(path: PurePosixPath) -> str:
+    return ".".join((PACKAGE, *path.with_suffix("").parts))
+
+
+def _is_part(path: PurePosixPath, imports: set[tuple[PurePosixPath, bool]]) -> bool:
+    return len({importer for importer, _ in imports}) == 1 and all(
+        importer.parent == path.parent and is_at_top for importer, is_at_top in imports
     )
 
 

@@ -61,8 +61,6 @@ FIRST_TURN_BYTES: Final = 16_384
 TURNS: Final = 64
 #: Where batches end early, by linger.ms, longer turns would make no larger ones.
 BATCHES_PER_TURN: Final = 2
-#: With fewer partitions there is no choice by load.
-_MIN_PARTITIONS_FOR_ADAPTIVE: Final = 2
 
 
 # --- the built-in partitioner: in rounds, uniform or by load
@@ -163,7 +161,7 @@ class BuiltInPartitioner:
         if len(queue_sizes) != len(partition_ids):
             raise ValueError(f"{len(queue_sizes)} queues for {len(partition_ids)} partitions")
         self._weights = {}
-        if not partition_ids or partition_count < _MIN_PARTITIONS_FOR_ADAPTIVE:
+        if not partition_ids:
             return
         longest = max(queue_sizes)
         if len(partition_ids) == partition_count and min(queue_sizes) == longest:

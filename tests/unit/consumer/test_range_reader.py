@@ -470,6 +470,22 @@ def test_deleted_records_are_a_loss(broker, client):
     assert (0, 50, 50) == (it.value.wanted, it.value.available, it.value.lost)
 
 
+@pytest.mark.parametrize(
+    "fault", [AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), CloseConnection()], ids=repr
+)
+def test_the_bounds_of_a_log_are_asked_for_until_they_are_known(broker, client, fault):
+    """What is lost is known only when a broker has answered ListOffsets without an error."""
+    which = range_of(client)
+    log = log_of(broker)
+    broker.call(lambda _: log.delete_records(50))
+    hook = broker.on(ApiKey.LIST_OFFSETS, fault, times=2)
+    losses = _Losses()
+
+    assert ALL[50:] == losses.read(client, which)
+    assert [(0, 50, 50)] == [(it.wanted, it.available, it.lost) for it in losses]
+    assert 2 == hook.fired
+
+
 def test_records_deleted_under_the_reader_are_a_loss(broker, client):
     """Retention may overtake a reader in the middle of its range."""
     which = range_of(client)

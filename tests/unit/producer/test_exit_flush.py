@@ -132,7 +132,7 @@ def _send_and_drop(broker):
 @pytest.mark.usefixtures("in_time")
 def test_a_dropped_producer_is_waited_for(broker):
     """Its records are acknowledged when the end has been waited for."""
-    with pytest.warns(ResourceWarning, match="once the process ends for at most 5 s"):
+    with pytest.warns(ResourceWarning, match=f"once the process ends for at most {TIMEOUT} s"):
         future = _send_and_drop(broker)
     open_producers.end()
     assert future.done()

@@ -30,6 +30,7 @@ from spark_kafka_sink.protocol.field_types import (
     declared_fields,
 )
 from spark_kafka_sink.protocol.messages import list_offsets
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from tests.support.kafka.message_definitions import DEFINED, FIELDS
 from tests.support.network.wire_messages import name_of, versions_of
 
@@ -53,6 +54,23 @@ SCALARS = {
 #: Tagged fields that the embedded broker does not write, and skips where it reads them.
 LEFT_OUT = {
     ("OffsetCommitValue", "topic_id"),
+}
+
+
+#: The ids, -1, of what sends no id there, where Kafka's definitions state no default.
+NOTHING = {
+    ("ListOffsetsRequest", "replica_id"),
+    ("AddPartitionsToTxnRequest", "v3_and_below_producer_id"),
+    ("AddPartitionsToTxnRequest", "v3_and_below_producer_epoch"),
+}
+#: The defaults of fields whose definitions state none.
+IMPLIED = {
+    "bool": False,
+    "bytes": b"",
+    "float64": 0.0,
+    "string": "",
+    "uuid": ZERO_UUID,
+    **dict.fromkeys(["int8", "int16", "uint16", "int32", "int64"], 0),
 }
 
 
@@ -80,7 +98,9 @@ def defined_type(name: str) -> str:
 
 
 def defined_default(definition: dict[str, Any]) -> object:
-    """Return the default of a definition that states one, as a value of ours."""
+    """Return the default of a definition, stated or that of its type, as a value of ours."""
+    if "default" not in definition:
+        return () if definition["type"].startswith("[]") else IMPLIED[definition["type"]]
     text = definition["default"]
     if text in {"null", None}:
         return None
@@ -141,12 +161,16 @@ def test_the_fields_of_a_message_are_those_of_kafka(message_class):
 
 @pytest.mark.parametrize("message_class", DEFINED, ids=name_of)
 def test_the_defaults_of_a_message_are_those_of_kafka(message_class):
-    """A field that has a default here has the one of Kafka's definition, if that states one."""
+    """A field that has a default here has the one of Kafka's definition, or of its type."""
     definition = KAFKAS[name_of(message_class)]
     stated = {
         place: declared.default
         for place, declared in fields_of(message_class)
-        if declared.default is not dataclasses.MISSING and "default" in definition[place]
+        if declared.default is not dataclasses.MISSING
+        and (name_of(message_class), place) not in NOTHING
+        # Null says better than an empty value that there is nothing, where it is allowed.
+        and not (declared.default is None and "nullableVersions" in definition[place])
+        and not definition[place]["type"][0].isupper()
     }
     assert {place: defined_default(definition[place]) for place in stated} == stated
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import sys
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -16,17 +17,6 @@ from spark_kafka_sink.record.reading import output, record_decoder
 from tests.support.record.reading.fetched_rows import PARTITION, TOPIC
 from tests.support.record.reading.guarded_memory import guarded_array
 from tests.support.record.reading.random_answers import random_answer, random_reading
-
-
-class _GuardedNumpy:
-    """numpy, but new arrays end at a guarded page."""
-
-    int64 = np.int64
-
-    @staticmethod
-    def empty(size, dtype):
-        """Create a guarded array."""
-        return guarded_array(size, dtype)
 
 
 def guarded(data: bytes, *, at_end: bool):
@@ -41,7 +31,8 @@ def main(seed: int, answers: int) -> None:
     random_ = random.Random(seed)
     at_end = random_.random() < 0.5
     decompress = record_decoder.decompress
-    output.np = _GuardedNumpy
+    # Arrays that are not copied from elsewhere end at a guarded page.
+    output.np = SimpleNamespace(**{**vars(np), "empty": guarded_array})
     record_decoder.decompress = lambda *arguments: guarded(
         bytes(decompress(*arguments)), at_end=at_end
     )

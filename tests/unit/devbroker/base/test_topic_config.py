@@ -37,6 +37,7 @@ def test_defaults_are_kafkas():
     ("name", "value", "attribute", "expected"),
     [
         ("max.message.bytes", "1000", "max_message_bytes", 1000),
+        ("segment.bytes", "1048576", "segment_bytes", 1_048_576),
         ("message.timestamp.type", "LogAppendTime", "log_append_time", True),
         ("message.timestamp.type", "CreateTime", "log_append_time", False),
         ("message.timestamp.before.max.ms", "5", "message_timestamp_before_max_ms", 5),

@@ -176,6 +176,21 @@ def test_new_topics_match_an_expression_after_ten_seconds(broker, members):
     assert (0, 3, [0, 0, 1, 2, 3]) == (error_code, epoch, sorted(assigned))
 
 
+def test_an_expression_is_resolved_again_after_the_refresh_interval(broker, members):
+    """Without new topics, expressions are resolved again after a time that can be set."""
+    members.join("a", regex="t.*")
+    members.beat("a", 1)
+    first_ms = broker.cluster.groups.find(GROUP).last_resolved_ms
+    for _ in range(60):
+        # Within the session of the member.
+        members.now += 10
+        members.beat("a", 2)
+    assert first_ms == broker.cluster.groups.find(GROUP).last_resolved_ms
+    members.now += 1
+    members.beat("a", 2)
+    assert first_ms + 601_000 == broker.cluster.groups.find(GROUP).last_resolved_ms
+
+
 def test_a_hostile_expression_is_resolved_a_portion_at_a_time(broker, members, monkeypatch):
     """A heartbeat takes a limited number of steps; later ones continue, and nothing is lost."""
     portions = []
