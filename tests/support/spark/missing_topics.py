@@ -18,11 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from spark_kafka_sink import KafkaSink
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
-from spark_kafka_sink.spark.sink.partition_writer import (
-    Producer,
-    start_producer,
-    write_rows,
-)
+from spark_kafka_sink.spark.sink.partition_writer import start_producer, write_rows
 from tests.support.network.leaps import MILLISECONDS, is_missing, leap_once
 from tests.support.platforms.fake_frame import FakeFrame
 from tests.support.spark.task_producers import ProducerOfTask
@@ -31,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 
 VALUE = StructType([StructField("value", StringType())])
 #: max.block.ms limits checks and writes; this is long enough for a busy machine.
@@ -40,7 +37,7 @@ SETTINGS = {"kafka.max.block.ms": "60000"}
 def impatient_producers(config: ProducerConfig, topic: str) -> ProducerOfTask:
     """Return producers for which max.block.ms passes once they know that a topic is missing."""
 
-    def start(config: ProducerConfig) -> Producer:
+    def start(config: ProducerConfig) -> KafkaProducer:
         producer = start_producer(config)
         leap_once(producer, lambda: is_missing(producer, topic))
         return producer

@@ -8,7 +8,8 @@ from spark_kafka_sink.spark.sink.partition_writer import close_quietly, start_pr
 
 if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.spark.sink.partition_writer import Producer, Start
+    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+    from spark_kafka_sink.spark.sink.partition_writer import Start
 
 
 class ProducerOfTask:
@@ -19,14 +20,14 @@ class ProducerOfTask:
         self._config = config
         self._start = start
 
-    def take(self) -> Producer:
+    def take(self) -> KafkaProducer:
         """Start a producer."""
         return self._start(self._config)
 
-    def finished(self, producer: Producer) -> None:
+    def finished(self, producer: KafkaProducer) -> None:
         """Close the producer."""
         close_quietly(producer)
 
-    def failed(self, producer: Producer) -> None:
+    def failed(self, producer: KafkaProducer) -> None:
         """Close the producer."""
         close_quietly(producer)

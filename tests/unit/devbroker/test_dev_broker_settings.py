@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import fields, replace
 
 import pytest
@@ -78,6 +79,30 @@ def test_racks_on_the_command_line_are_one_for_each_broker(capsys):
     """The command does not start with another number of racks than of brokers."""
     assert 1 == main(["--brokers", "3", "--racks", "a,b"])
     assert "2 for 3 brokers" in capsys.readouterr().err
+
+
+def test_the_command_creates_the_topics_that_it_is_given(monkeypatch, capsys):
+    """Each has its partitions and settings when the address is printed."""
+    found = {}
+
+    def run(server, on_listening):
+        async def serve():
+            await server.start()
+            try:
+                on_listening()
+                for name in ("orders", "refunds"):
+                    topic = server.cluster.topic(name)
+                    found[name] = (len(topic.partitions), topic.config.retention_ms)
+            finally:
+                await server.close()
+
+        asyncio.run(serve())
+
+    monkeypatch.setattr("spark_kafka_sink.devbroker.__main__.run_until_signal", run)
+    topics = ["--topic", "orders:3", "--topic", "refunds:1:retention.ms=5000"]
+    assert 0 == main(["--port", "0", *topics])
+    assert {"orders": (3, -1), "refunds": (1, 5000)} == found
+    assert capsys.readouterr().out.startswith("listening on 127.0.0.1:")
 
 
 @pytest.mark.parametrize("level", [0, 2])

@@ -22,7 +22,11 @@ LIMITS = {
     "kafka_producer": {"CHUNK_ITEMS": 8_192},
     "record_staging": {"MAX_LIGHT_BYTES": 512, "MAX_STAGED_BYTES": 4_096},
     "gathering.open_batches": {"NO_SLOT": -1, "MAX_STALE": 64},
-    "transactions.partition_sequences": {"REMEMBERED_BATCHES": 5, "MAX_EPOCH": 32_767},
+    "transactions.partition_sequences": {
+        "REMEMBERED_BATCHES": 5,
+        "MAX_EPOCH": 32_767,
+        "SEQUENCE_MODULUS": 2_147_483_648,
+    },
     "batch.produce_result": {"NO_LOG_APPEND_TIME": -1},
     "sending.record_accumulator": {"MAX_STALE": 64},
     "gathering.record_gatherer": {
@@ -43,7 +47,6 @@ LIMITS = {
     "transactions.transaction_protocol": {"FIRST_VERSION_WITH_EPOCH_BUMP": 3, "TRANSACTION_V2": 2},
     "transactions.transaction_manager": {"DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000},
     "transactions.transaction_requests": {"ADD_PARTITIONS_RETRY_BACKOFF": 0.02},
-    "transactions.partition_sequences": {"SEQUENCE_MODULUS": 2_147_483_648},
     "transactions.txn_request_handlers": {
         "FIRST_VERSION_WITH_KEYS": 4,
         "LAST_OFFSET_COMMIT_WITHOUT_ADD": 4,

@@ -404,6 +404,11 @@ def test_each_subscription_is_read_once(monkeypatch):
     assert 1 == len(read)
 
 
+def test_a_subscription_may_end_after_no_topics():
+    """Nothing has to follow the number of topics if it is 0."""
+    assert () == subscribed_topics(bytes(6))
+
+
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\xff\xff" + bytes(4), b"\0\0\0\0\0\2\0\1t"])
 def test_metadata_that_is_not_a_subscription_is_an_error(metadata):
     """Other bytes than those of a subscription raise DecodeError."""
