@@ -21,7 +21,9 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGE_DIRECTORY = Path(spark_kafka_sink.__file__).parent
 MODULES = sorted(
     PurePosixPath(path.relative_to(PACKAGE_DIRECTORY).as_posix())
-    for path in PACKAGE_DIRECTORY.rglob("*.py")
+    # And the stub, which imports the public names.
+    for path in PACKAGE_DIRECTORY.rglob("*.py*")
+    if path.suffix in {".py", ".pyi"}
 )
 
 

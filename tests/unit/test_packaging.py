@@ -50,7 +50,9 @@ def test_the_project_has_all_usual_links():
 
 def test_the_types_are_installed():
     """The marker of a typed package exists and is among the installed files."""
-    assert ["py.typed"] == PYPROJECT["tool"]["setuptools"]["package-data"]["spark_kafka_sink"]
+    assert ["__init__.pyi", "py.typed"] == PYPROJECT["tool"]["setuptools"]["package-data"][
+        "spark_kafka_sink"
+    ]
     assert (ROOT / "spark_kafka_sink" / "py.typed").is_file()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -19,19 +21,6 @@ from spark_kafka_sink.devbroker import DevBroker
 
 SOURCE = Path(spark_kafka_sink.__file__)
 HEAVY = ["asyncio", "lz4", "numba", "numpy", "pyarrow", "pyspark", "socket", "ssl", "zstandard"]
-
-
-def imported_for_types(source: str) -> dict[str, str]:
-    """Return the names that a module imports only for type checkers, each with its module."""
-    return {
-        alias.name: node.module
-        for block in ast.parse(source).body
-        if isinstance(block, ast.If)
-        for node in ast.walk(block)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if node.module != "collections.abc"
-    }
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -73,10 +62,47 @@ def test_type_checkers_report_a_name_that_is_not_public():
     assert 'has no attribute "KafkaProducr"' in error
 
 
-def test_type_checkers_see_the_names_in_the_table():
-    """The table, `__all__` and the imports for type checkers agree."""
-    assert spark_kafka_sink._MODULES == imported_for_types(SOURCE.read_text())
-    assert list(spark_kafka_sink._MODULES) == spark_kafka_sink.__all__
+def test_type_checkers_see_each_name_as_public():
+    """A stub exports what it imports `as` the same name, and has nothing else."""
+    stub = ast.parse(SOURCE.with_suffix(".pyi").read_text())
+    aliases = [alias for statement in stub.body for alias in statement.names]
+    assert [(name, name) for name in spark_kafka_sink.__all__] == sorted(
+        (alias.name, alias.asname) for alias in aliases
+    )
+
+
+def test_the_package_can_be_imported_from_a_zip_file(tmp_path):
+    """Spark ships packages to its workers in zip files (--py-files)."""
+    archive = tmp_path / "package.zip"
+    with ZipFile(archive, "w") as zipped:
+        for path in SOURCE.parent.rglob("*.py*"):
+            if path.suffix in {".py", ".pyi"}:
+                zipped.write(path, path.relative_to(SOURCE.parents[1]))
+    code = "import spark_kafka_sink as s; print(s.__file__, s.TopicPartition('t', 0))"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(archive)},
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert f"{archive}/spark_kafka_sink/__init__.py t-0" == done.stdout.strip()
+
+
+def test_a_package_without_its_stub_says_so(tmp_path):
+    """Without the stub, no public name is known."""
+    (tmp_path / "spark_kafka_sink").mkdir()
+    (tmp_path / "spark_kafka_sink" / "__init__.py").write_text(SOURCE.read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", "import spark_kafka_sink"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert "was installed without __init__.pyi: install it again" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
-from spark_kafka_sink.testing import AnswerError, ApiKey, ErrorCode
+from spark_kafka_sink.testing import AnswerError, ApiKey, Delay, ErrorCode
 from tests.support.consumer.embedded_consuming import (
     GROUP,
     Recording,
@@ -43,9 +43,13 @@ def test_the_lag_is_that_of_the_position(broker):
         consumer.assign([tp()])
         assert consumer.current_lag(tp()) is None
         take(consumer, 4)
+        hook = broker.on(ApiKey.LIST_OFFSETS, Delay(0.0), expect=False)
         assert 6 == consumer.current_lag(tp())
         consumer.seek(tp(), 9)
         assert 1 == consumer.current_lag(tp())
+        consumer.list_topics()
+    # A look-up would have been sent before the question about the topics.
+    assert 0 == hook.seen
 
 
 @pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])

@@ -317,6 +317,7 @@ def test_a_corrupt_record_is_reached_within_its_batch():
     assert 2 == records.next_offset
     with pytest.raises(CorruptRecordError, match="offset 2: "):
         records.take(9)
+    assert [] == records.take(0)
 
 
 def test_records_before_a_wrong_header_are_returned_first():
