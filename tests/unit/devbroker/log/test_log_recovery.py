@@ -184,6 +184,24 @@ def test_broken_indexes_are_rebuilt(tmp_path, suffix):
     log.directory.close()
 
 
+@pytest.mark.parametrize(
+    ("clean", "recovery_point", "flushed"),
+    [(True, 20, [0, 7]), (False, 20, [0, 7]), (False, 7, [0])],
+)
+def test_rebuilt_indexes_of_flushed_segments_are_stored(tmp_path, clean, recovery_point, flushed):
+    """The next start need not rebuild them again, even if this broker is killed."""
+    on_disk = LogWriter(open_log(tmp_path))
+    on_disk.do([Step(0, 1, 0, committed=True)] * 20)
+    on_disk.log.close(0)
+    for path in tmp_path.glob("*.index"):
+        path.unlink()
+
+    open_log(tmp_path, clean=clean, recovery_point=recovery_point).directory.close()
+
+    stored = [int(path.stem) for path in tmp_path.glob("*.index") if path.stat().st_size]
+    assert flushed == sorted(stored)
+
+
 def test_segments_behind_a_bad_batch_are_removed(tmp_path):
     """The log ends before the first bad batch, whatever follows it."""
     on_disk = LogWriter(open_log(tmp_path))
