@@ -178,6 +178,13 @@ def test_a_fixed_list_whose_elements_end_too_early_is_refused(offset):
         record_columns(batch, topic="t")
 
 
+def test_the_first_row_of_a_fixed_list_without_its_elements_is_named():
+    """Of five elements, only the first two lists have their two; one lies before the offset."""
+    kind = pa.list_(pa.binary(), 2)
+    array = pa.Array.from_buffers(kind, 2, [None], offset=1, children=[pa.array([b"k"] * 5)])
+    assert 1 == first_bad_row(array)
+
+
 def test_values_behind_the_last_run_are_never_read():
     """Arrow allows more values than runs, even malformed ones."""
     offsets = np.array([0, 1, 2, 3, 4], np.int32)
