@@ -147,10 +147,10 @@ def size(count: float) -> str:
 def moment(milliseconds: int) -> str:
     """Return a time since 1970 in words (UTC), or its number if there is no such date."""
     try:
-        found = datetime.fromtimestamp(milliseconds / 1000, UTC)
+        instant = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return str(milliseconds)
-    return found.isoformat(sep=" ", timespec="milliseconds")
+    return instant.isoformat(sep=" ", timespec="milliseconds")
 
 
 def _is_number(value: object) -> bool:

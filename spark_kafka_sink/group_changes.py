@@ -128,7 +128,7 @@ def _topic(text: str) -> tuple[str, frozenset[int] | None]:
     """Return a topic and the numbers of its partitions, or None for all of them."""
     topic, separator, numbers = text.partition(":")
     parts = numbers.split(",") if separator else []
-    if not group_id(topic) or not all(it.isascii() and it.isdecimal() for it in parts):
+    if not group_id(topic) or not all(part.isascii() and part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC or TOPIC:PARTITION,...")
     return topic, frozenset(map(int, parts)) if separator else None
 
@@ -148,10 +148,10 @@ def _timestamp(text: str) -> int:
 
 
 def _milliseconds(text: str) -> int:
-    found = duration_ns(text)
-    if found is None:
+    duration = duration_ns(text)
+    if duration is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an ISO 8601 duration such as P1DT12H")
-    return found // 1_000_000
+    return duration // 1_000_000
 
 
 # --- what the commands have in common
@@ -175,34 +175,34 @@ def _named(error: KafkaError) -> str | None:
 
 
 def _members_error(group: str, state: str | None = None) -> KafkaError:
-    found = "" if state is None else f" (its state is {state})"
-    return KafkaError(f"group {group!r} has members{found}; stop its consumers, and try again")
+    detail = "" if state is None else f" (its state is {state})"
+    return KafkaError(f"group {group!r} has members{detail}; stop its consumers, and try again")
 
 
 def _partitions(
     admin: AdminClient, topics: Iterable[tuple[str, frozenset[int] | None]], limit: TimeLimit
 ) -> list[TopicPartition]:
     """Return the partitions that `--topic` names; raises KafkaError if one does not exist."""
-    wanted = list(topics)
-    described = admin.describe_topics({topic for topic, _ in wanted}, timeout=limit.left())
-    found = set()
-    for topic, numbers in wanted:
-        existing = {it.partition for it in described[topic].partitions}
+    selected = list(topics)
+    described = admin.describe_topics({topic for topic, _ in selected}, timeout=limit.left())
+    partitions = set()
+    for topic, numbers in selected:
+        existing = {partition.partition for partition in described[topic].partitions}
         for number in sorted(existing if numbers is None else numbers):
             if number not in existing:
                 raise KafkaError(
                     f"topic {topic!r} has no partition {number}: it has "
                     f"{counted(len(existing), 'partition')}"
                 )
-            found.add(TopicPartition(topic, number))
-    return sorted(found)
+            partitions.add(TopicPartition(topic, number))
+    return sorted(partitions)
 
 
 def _offsets(
-    admin: AdminClient, places: Iterable[TopicPartition], spec: int, limit: TimeLimit
+    admin: AdminClient, partitions: Iterable[TopicPartition], spec: int, limit: TimeLimit
 ) -> dict[TopicPartition, int]:
-    found = admin.list_offsets(dict.fromkeys(places, spec), timeout=limit.left())
-    return {place: it.offset for place, it in found.items()}
+    offsets = admin.list_offsets(dict.fromkeys(partitions, spec), timeout=limit.left())
+    return {partition: listed.offset for partition, listed in offsets.items()}
 
 
 def _report(
@@ -219,7 +219,7 @@ def _report(
 class _Reset:
     """A partition, its committed offset, and the one that takes its place."""
 
-    place: TopicPartition
+    partition: TopicPartition
     old_offset: int | None
     new_offset: int
     end_offset: int
@@ -233,7 +233,6 @@ class _Reset:
 
     @property
     def new_lag(self) -> int:
-        """The lag after the reset."""
         return max(0, self.end_offset - self.new_offset)
 
 
@@ -252,22 +251,27 @@ def reset_offsets(
     elif group.state not in _INACTIVE:
         raise _members_error(options.group, group.state)
     committed = admin.list_consumer_group_offsets(options.group, timeout=limit.left())
-    places = sorted(committed) if options.all_topics else _partitions(admin, options.topics, limit)
+    partitions = (
+        sorted(committed) if options.all_topics else _partitions(admin, options.topics, limit)
+    )
     since_ms = options.to_datetime
     if options.by_duration is not None:
         since_ms = now_ms - options.by_duration
-    resets = _planned(admin, options, places, committed, limit, since_ms=since_ms)
-    for it in resets:
-        if it.note is not None:
-            complain(f"note: {it.note}")
+    resets = _planned(admin, options, partitions, committed, limit, since_ms=since_ms)
+    for reset in resets:
+        if reset.note is not None:
+            complain(f"note: {reset.note}")
     code = OK
     if options.execute:
         done = _execute(admin, options.group, resets, limit)
         code = OK if len(done) == len(resets) else REFUSED
         resets = done
     rows = [
-        (str(it.place), *map(shown, (it.old_offset, it.new_offset, it.old_lag, it.new_lag)))
-        for it in resets
+        (
+            str(reset.partition),
+            *map(shown, (reset.old_offset, reset.new_offset, reset.old_lag, reset.new_lag)),
+        )
+        for reset in resets
     ]
     heading = ("partition", "old offset", "new offset", "old lag", "new lag")
     lines = (
@@ -278,7 +282,7 @@ def reset_offsets(
     answer = {
         "group_id": options.group,
         "executed": options.execute,
-        "partitions": [_reset_json(it) for it in resets],
+        "partitions": [_reset_json(reset) for reset in resets],
     }
     has_changed = options.execute and bool(resets)
     say(lines, answer, as_json=options.json, has_changed=has_changed)
@@ -288,41 +292,47 @@ def reset_offsets(
 def _planned(
     admin: AdminClient,
     options: argparse.Namespace,
-    places: Sequence[TopicPartition],
+    partitions: Sequence[TopicPartition],
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     limit: TimeLimit,
     *,
     since_ms: int | None,
 ) -> list[_Reset]:
     """Return the new offset of each partition; raises KafkaError if there is none."""
-    old = {place: committed[place].offset for place in places if place in committed}
-    starts = _offsets(admin, places, OffsetSpec.EARLIEST, limit)
-    ends = _offsets(admin, places, OffsetSpec.LATEST, limit)
+    old = {
+        partition: committed[partition].offset for partition in partitions if partition in committed
+    }
+    starts = _offsets(admin, partitions, OffsetSpec.EARLIEST, limit)
+    ends = _offsets(admin, partitions, OffsetSpec.LATEST, limit)
     if since_ms is not None:
-        wanted = _offsets(admin, places, min(max(0, since_ms), _LAST_TIMESTAMP), limit)
+        offsets = _offsets(admin, partitions, min(max(0, since_ms), _LAST_TIMESTAMP), limit)
     elif options.shift_by is not None:
-        for place in places:
-            if place not in old:
+        for partition in partitions:
+            if partition not in old:
                 raise KafkaError(
-                    f"the offset of {place} cannot be shifted: group {options.group!r} has not "
+                    f"the offset of {partition} cannot be shifted: group {options.group!r} has not "
                     "committed one"
                 )
-        wanted = {place: offset + options.shift_by for place, offset in old.items()}
+        offsets = {partition: offset + options.shift_by for partition, offset in old.items()}
     elif options.to_offset is not None:
-        wanted = dict.fromkeys(places, options.to_offset)
+        offsets = dict.fromkeys(partitions, options.to_offset)
     else:
-        wanted = starts if options.to_earliest else ends
+        offsets = starts if options.to_earliest else ends
     resets = []
-    for place in places:
+    for partition in partitions:
         offset, note = _in_range(
-            place, wanted[place], starts[place], ends[place], is_time=since_ms is not None
+            partition,
+            offsets[partition],
+            starts[partition],
+            ends[partition],
+            is_time=since_ms is not None,
         )
         resets.append(
             _Reset(
-                place=place,
-                old_offset=old.get(place),
+                partition=partition,
+                old_offset=old.get(partition),
                 new_offset=offset,
-                end_offset=ends[place],
+                end_offset=ends[partition],
                 note=note,
             )
         )
@@ -330,42 +340,42 @@ def _planned(
 
 
 def _in_range(
-    place: TopicPartition, wanted: int, start: int, end: int, *, is_time: bool
+    partition: TopicPartition, offset: int, start: int, end: int, *, is_time: bool
 ) -> tuple[int, str | None]:
     """Return the offset to commit, and why it is not the wanted one (OffsetsUtils)."""
     if is_time:
         # Kafka's tool takes the answer for a time as it is: the offset may be just deleted.
-        if wanted >= 0:
-            return wanted, None
-        return end, f"{place} has no record from that time on; its offset is the end, {end}"
-    if wanted > end:
-        return end, f"{place} ends at offset {end}, which is taken instead of {wanted}"
-    if wanted < start:
-        return start, f"{place} starts at offset {start}, which is taken instead of {wanted}"
-    return wanted, None
+        if offset >= 0:
+            return offset, None
+        return end, f"{partition} has no record from that time on; its offset is the end, {end}"
+    if offset > end:
+        return end, f"{partition} ends at offset {end}, which is taken instead of {offset}"
+    if offset < start:
+        return start, f"{partition} starts at offset {start}, which is taken instead of {offset}"
+    return offset, None
 
 
 def _execute(
     admin: AdminClient, group: str, resets: Sequence[_Reset], limit: TimeLimit
 ) -> list[_Reset]:
     """Commit the offsets, and return those that the coordinator accepted."""
-    offsets = {it.place: it.new_offset for it in resets}
+    offsets = {reset.partition: reset.new_offset for reset in resets}
     try:
         admin.alter_consumer_group_offsets(group, offsets, timeout=limit.left())
     except AdminError as error:
-        if any(_named(it) in _HAS_MEMBERS for it in error.errors.values()):
+        if any(_named(reason) in _HAS_MEMBERS for reason in error.errors.values()):
             raise _members_error(group) from error
         if not error.results:
             raise
         for reason in error.errors.values():
             complain(f"error: {reason}")
-        return [it for it in resets if it.place not in error.errors]
+        return [reset for reset in resets if reset.partition not in error.errors]
     return list(resets)
 
 
 def _reset_json(reset: _Reset) -> dict[str, Any]:
     return {
-        **reset.place._asdict(),
+        **reset.partition._asdict(),
         "old_offset": reset.old_offset,
         "new_offset": reset.new_offset,
         "end_offset": reset.end_offset,
@@ -384,9 +394,9 @@ def delete_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeL
     if isinstance(group, KafkaError):
         raise group
     committed = admin.list_consumer_group_offsets(options.group, timeout=limit.left())
-    places = _partitions(admin, options.topics, limit)
-    read = {place.topic for member in group.members for place in member.assignment}
-    for topic in sorted(read & {place.topic for place in places}):
+    partitions = _partitions(admin, options.topics, limit)
+    read = {partition.topic for member in group.members for partition in member.assignment}
+    for topic in sorted(read & {partition.topic for partition in partitions}):
         raise KafkaError(
             f"group {options.group!r} has members that read topic {topic!r}; stop them, and try "
             "again"
@@ -394,26 +404,29 @@ def delete_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeL
     code = OK
     if options.execute:
         try:
-            admin.delete_consumer_group_offsets(options.group, places, timeout=limit.left())
+            admin.delete_consumer_group_offsets(options.group, partitions, timeout=limit.left())
         except AdminError as error:
             if not error.results:
                 raise
             code = REFUSED
             for reason in error.errors.values():
                 complain(f"error: {reason}")
-            places = [place for place in places if place not in error.errors]
-    offsets = {place: committed[place].offset if place in committed else None for place in places}
-    rows = [(str(place), shown(offset)) for place, offset in offsets.items()]
+            partitions = [partition for partition in partitions if partition not in error.errors]
+    offsets = {
+        partition: committed[partition].offset if partition in committed else None
+        for partition in partitions
+    }
+    rows = [(str(partition), shown(offset)) for partition, offset in offsets.items()]
     done = f"the offsets of group {options.group} are deleted"
     answer = {
         "group_id": options.group,
         "executed": options.execute,
         "partitions": [
-            {**place._asdict(), "old_offset": offset} for place, offset in offsets.items()
+            {**partition._asdict(), "old_offset": offset} for partition, offset in offsets.items()
         ],
     }
     lines = _report(options, ("partition", "old offset"), rows, done)
-    has_changed = options.execute and bool(places)
+    has_changed = options.execute and bool(partitions)
     say(lines, answer, as_json=options.json, has_changed=has_changed)
     return code
 
@@ -423,16 +436,16 @@ def delete_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeL
 
 def delete(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
     """Delete groups with their offsets, or print them; return the exit code."""
-    wanted = list(dict.fromkeys(options.groups))
+    group_ids = list(dict.fromkeys(options.groups))
     errors: dict[str, KafkaError] = {}
     try:
-        described = admin.describe_consumer_groups(wanted, timeout=limit.left())
+        described = admin.describe_consumer_groups(group_ids, timeout=limit.left())
     except AdminError as error:
         described, errors = error.results, dict(error.errors)
-    for group, found in described.items():
-        if found.state not in _INACTIVE:
-            errors[group] = _members_error(group, found.state)
-    groups = [it for it in wanted if it not in errors]
+    for group, description in described.items():
+        if description.state not in _INACTIVE:
+            errors[group] = _members_error(group, description.state)
+    groups = [group for group in group_ids if group not in errors]
     counts = {
         group: len(admin.list_consumer_group_offsets(group, timeout=limit.left()))
         for group in groups
@@ -444,8 +457,8 @@ def delete(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) ->
             for group, reason in error.errors.items():
                 is_used = _named(reason) in _HAS_MEMBERS
                 errors[group] = _members_error(group) if is_used else reason
-            groups = [it for it in groups if it not in errors]
-    for group in wanted:
+            groups = [group for group in groups if group not in errors]
+    for group in group_ids:
         if group in errors:
             complain(f"error: {errors[group]}")
     rows = [(group, described[group].state, str(counts[group])) for group in groups]

@@ -181,10 +181,10 @@ def _reset(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) ->
 
 
 def _list(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
-    found = admin.list_consumer_groups(timeout=limit.left())
-    rows = [(it.group_id, shown(it.state), shown(it.type)) for it in found]
+    groups = admin.list_consumer_groups(timeout=limit.left())
+    rows = [(group.group_id, shown(group.state), shown(group.type)) for group in groups]
     lines = table(("group", "state", "type"), rows) if rows else ["there are no consumer groups"]
-    say(lines, {"groups": [_listing_json(it) for it in found]}, as_json=options.json)
+    say(lines, {"groups": [_listing_json(group) for group in groups]}, as_json=options.json)
     return OK
 
 
@@ -204,7 +204,7 @@ def _listing_json(group: ConsumerGroupListing) -> dict[str, Any]:
 class _Progress:
     """How far a group has read one partition, and the member that reads it."""
 
-    place: TopicPartition
+    partition: TopicPartition
     committed_offset: int | None
     end_offset: int | None
     member_id: str | None
@@ -218,44 +218,47 @@ class _Progress:
 
     @property
     def numbers(self) -> tuple[int | None, int | None, int | None]:
-        """The committed offset, the end and the lag."""
         return self.committed_offset, self.end_offset, self.lag
 
 
 def _describe(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
     group = admin.describe_consumer_groups([options.group], timeout=limit.left())[options.group]
     committed = admin.list_consumer_group_offsets(options.group, timeout=limit.left())
-    owners = {place: member.member_id for member in group.members for place in member.assignment}
-    places = sorted({*committed, *owners})
+    owners = {
+        partition: member.member_id for member in group.members for partition in member.assignment
+    }
+    partitions = sorted({*committed, *owners})
     code = OK
     try:
-        ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST), timeout=limit.left())
+        ends = admin.list_offsets(
+            dict.fromkeys(partitions, OffsetSpec.LATEST), timeout=limit.left()
+        )
     except AdminError as error:
         ends, code = error.results, REFUSED
-        for place, reason in error.errors.items():
-            complain(f"warning: the end of {place} is not known: {reason}")
-    progress = [_progress(place, committed, ends, owners) for place in places]
+        for partition, reason in error.errors.items():
+            complain(f"warning: the end of {partition} is not known: {reason}")
+    progress = [_progress(partition, committed, ends, owners) for partition in partitions]
     say(_as_text(group, progress), _as_json(group, progress), as_json=options.json)
     return code
 
 
 def _progress(
-    place: TopicPartition,
+    partition: TopicPartition,
     committed: dict[TopicPartition, OffsetAndMetadata],
     ends: dict[TopicPartition, ListedOffset],
     owners: dict[TopicPartition, str],
 ) -> _Progress:
     return _Progress(
-        place=place,
-        committed_offset=committed[place].offset if place in committed else None,
-        end_offset=ends[place].offset if place in ends else None,
-        member_id=owners.get(place),
+        partition=partition,
+        committed_offset=committed[partition].offset if partition in committed else None,
+        end_offset=ends[partition].offset if partition in ends else None,
+        member_id=owners.get(partition),
     )
 
 
 def _total_lag(progress: Iterable[_Progress]) -> int | None:
     """Return the lag of all partitions; None if that of any partition is not known."""
-    lags = [it.lag for it in progress]
+    lags = [row.lag for row in progress]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if len(known) == len(lags) else None
 
@@ -270,15 +273,20 @@ def _as_text(group: ConsumerGroupDescription, progress: Sequence[_Progress]) -> 
     lines = [summary]
     if group.members:
         rows = [
-            (it.member_id, it.client_id, it.host, shown(", ".join(map(str, it.assignment))))
-            for it in group.members
+            (
+                member.member_id,
+                member.client_id,
+                member.host,
+                shown(", ".join(map(str, member.assignment))),
+            )
+            for member in group.members
         ]
         lines += ["", *table(("member", "client id", "host", "partitions"), rows)]
     else:
         lines += ["", "it has no members"]
     if progress:
         of_partitions = [
-            (str(it.place), *map(shown, it.numbers), shown(it.member_id)) for it in progress
+            (str(row.partition), *map(shown, row.numbers), shown(row.member_id)) for row in progress
         ]
         lines += ["", *table(("partition", "committed", "end", "lag", "member"), of_partitions)]
     else:
@@ -297,23 +305,23 @@ def _as_json(group: ConsumerGroupDescription, progress: Sequence[_Progress]) -> 
         "total_lag": _total_lag(progress),
         "members": [
             {
-                "member_id": it.member_id,
-                "group_instance_id": it.group_instance_id,
-                "client_id": it.client_id,
-                "host": it.host,
-                "partitions": [place._asdict() for place in it.assignment],
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [partition._asdict() for partition in member.assignment],
             }
-            for it in group.members
+            for member in group.members
         ],
         "partitions": [
             {
-                **it.place._asdict(),
-                "committed_offset": it.committed_offset,
-                "end_offset": it.end_offset,
-                "lag": it.lag,
-                "member_id": it.member_id,
+                **row.partition._asdict(),
+                "committed_offset": row.committed_offset,
+                "end_offset": row.end_offset,
+                "lag": row.lag,
+                "member_id": row.member_id,
             }
-            for it in progress
+            for row in progress
         ],
     }
 

@@ -302,7 +302,8 @@ class AcksByPartition(dict[TopicPartition, PartitionAcks]):
     def __repr__(self) -> str:
         """Show the number of records, and the offsets of the first partitions."""
         written = [
-            f"{place} {_offsets(acks)}" for place, acks in islice(self.items(), _SHOWN_PARTITIONS)
+            f"{partition} {_offsets(acks)}"
+            for partition, acks in islice(self.items(), _SHOWN_PARTITIONS)
         ]
         rest = len(self) - len(written)
         places = ", ".join(written) + (f" and {rest:,} more" if rest else "")
@@ -316,11 +317,11 @@ class AcksByPartition(dict[TopicPartition, PartitionAcks]):
         """Show the offsets of each partition, and bars of its records."""
         rows = (
             (
-                *(str(part) for part in place),
+                *(str(part) for part in partition),
                 acks.records,
                 *(known_offset(offset) for offset in (acks.first_offset, acks.last_offset)),
             )
-            for place, acks in sorted(self.items())
+            for partition, acks in sorted(self.items())
         )
         notes: tuple[str, ...] = ()
         if any(acks.first_offset == UNKNOWN_OFFSET for acks in self.values()):

@@ -75,7 +75,7 @@ def partitions_of(partitions: object) -> list[TopicPartition]:
     """Return several partitions."""
     if isinstance(partitions, str | TopicPartition) or not isinstance(partitions, Iterable):
         raise TypeError(f"partitions are a list of TopicPartition, not {partitions!r}")
-    return [partition_of(each) for each in partitions]
+    return [partition_of(partition) for partition in partitions]
 
 
 def offset_of(partition: TopicPartition, offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
@@ -84,13 +84,13 @@ def offset_of(partition: TopicPartition, offset: OffsetAndMetadata | int) -> Off
         raise TypeError(
             f"{partition}: an offset is a number or an OffsetAndMetadata, not {offset!r}"
         )
-    found = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-    if number_of(found.offset, f"{partition}: an offset", bits=INT64) < 0:
-        raise ValueError(f"{partition}: the offset {found.offset} is negative")
-    number_of(found.leader_epoch, f"{partition}: a leader epoch")
-    if found.metadata is not None:
-        text_of(found.metadata, f"{partition}: the metadata of an offset")
-    return found
+    committed = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+    if number_of(committed.offset, f"{partition}: an offset", bits=INT64) < 0:
+        raise ValueError(f"{partition}: the offset {committed.offset} is negative")
+    number_of(committed.leader_epoch, f"{partition}: a leader epoch")
+    if committed.metadata is not None:
+        text_of(committed.metadata, f"{partition}: the metadata of an offset")
+    return committed
 
 
 def offsets_of(
@@ -99,11 +99,11 @@ def offsets_of(
     """Return the offsets of partitions, each with its metadata; the caller may change its own."""
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets are a mapping of TopicPartition to offset, not {offsets!r}")
-    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    committed: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in offsets.items():
         checked = partition_of(partition)
-        found[checked] = offset_of(checked, offset)
-    return found
+        committed[checked] = offset_of(checked, offset)
+    return committed
 
 
 def check_transactional_id(transactional_id: object) -> None:

@@ -271,7 +271,6 @@ class _Session:
         return {prefix: states.get(prefix) or LedgerState(PrefixEntries(prefix))}
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic named by --topic."""
         try:
             return self.admin.partition_count(
                 topic, timeout=self.budget.left("looking up a topic"), may_appear=False
@@ -316,14 +315,14 @@ def _show(session: _Session, *, details: bool) -> int:
         inspect(admin, prefix, state, ledger_topic=session.options.ledger_topic, budget=budget)
         for prefix, state in states.items()
     ]
-    places = {place for report in reports for place in report.partitions}
+    partitions = {partition for report in reports for partition in report.partitions}
     for topic in session.options.topic:
-        places |= {TopicPartition(topic, number) for number in range(session.partitions(topic))}
+        partitions |= {TopicPartition(topic, number) for number in range(session.partitions(topic))}
     unreadable = [(report.prefix, entry) for report in reports for entry in report.unreadable]
     for prefix, entry in unreadable:
         complain(f"warning: an entry of prefix {prefix} is not shown: {entry}")
     now_ms = session.now_ms
-    held = held_back(admin, places, now_ms=now_ms, budget=budget)
+    held = held_back(admin, partitions, now_ms=now_ms, budget=budget)
     session.say(
         as_text(
             reports,
@@ -334,7 +333,7 @@ def _show(session: _Session, *, details: bool) -> int:
         ),
         {
             "prefixes": [report_json(report, now_ms=now_ms) for report in reports],
-            "held_back": [held_back_json(one) for one in held],
+            "held_back": [held_back_json(partition) for partition in held],
             "unreadable": [unreadable_json(prefix, entry) for prefix, entry in unreadable],
         },
     )
@@ -354,11 +353,16 @@ def _abort(session: _Session) -> int:
         todo = operations.undecided_open(session.admin, prefix, state, session.budget)
         session.say(
             [
-                f"would abort {one.transactional_id} ({describe_producer(one.producer)})"
-                for one in todo
+                f"would abort {transaction.transactional_id} "
+                f"({describe_producer(transaction.producer)})"
+                for transaction in todo
             ]
             or [_nothing_to_abort(prefix, state)],
-            {"dry_run": True, "aborted": [one.transactional_id for one in todo], "failed": {}},
+            {
+                "dry_run": True,
+                "aborted": [transaction.transactional_id for transaction in todo],
+                "failed": {},
+            },
         )
         return OK
     done = operations.abort(
@@ -368,8 +372,10 @@ def _abort(session: _Session) -> int:
         name=session.name,
         budget=session.budget,
     )
-    failed = {one.transaction.transactional_id: str(one.error) for one in done if one.error}
-    ended = [one.transaction.transactional_id for one in done if not one.error]
+    failed = {
+        result.transaction.transactional_id: str(result.error) for result in done if result.error
+    }
+    ended = [result.transaction.transactional_id for result in done if not result.error]
     session.say(
         [
             *(f"aborted {name}" for name in ended),

@@ -53,7 +53,7 @@ def _warm() -> int:
     # Without `cache_directory`, which logs what is reported here as an error.
     directory, refused = find_directory()
     if directory is None or (refused and os.environ.get("NUMBA_CACHE_DIR")):
-        places = "; ".join(f"{place}: {reason}" for place, reason in refused.items())
+        places = "; ".join(f"{path}: {reason}" for path, reason in refused.items())
         return _fail(
             f"compiled kernels cannot be cached in {places}. Set NUMBA_CACHE_DIR to a directory "
             "that this user can write to, and nobody else"

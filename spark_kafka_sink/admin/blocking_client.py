@@ -7,7 +7,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from spark_kafka_sink.admin.cluster_calls import ClusterCalls
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.client_config import ClientConfig
 
 T = TypeVar("T")
-
-
-class Closable(Protocol):
-    """Connections, or whatever else calls share."""
-
-    async def close(self) -> None:
-        """Close them; called on the loop."""
-
-
-SharedT = TypeVar("SharedT", bound=Closable)
 
 
 class _Call:
@@ -58,7 +48,7 @@ class _Call:
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-class LoopThread(Generic[SharedT]):
+class LoopThread:
     """A thread with an event loop of its own, which runs coroutines one at a time; `close` it.
 
     It makes blocking calls over shared connections. A notebook already runs a loop on the caller's
@@ -69,7 +59,7 @@ class LoopThread(Generic[SharedT]):
     start a call, wait for it and cancel it, so that Ctrl-C and `close` end a call at once.
     """
 
-    def __init__(self, name: str, open_shared: Callable[[], SharedT]) -> None:
+    def __init__(self, name: str, open_shared: Callable[[], ClusterCalls]) -> None:
         """Start the thread.
 
         `open_shared` is called on the loop, at the first call, for what all calls share.
@@ -82,7 +72,7 @@ class LoopThread(Generic[SharedT]):
         self._open_shared = open_shared
         self._process_id = os.getpid()
         #: Only the loop's thread uses this.
-        self._shared: SharedT | None = None
+        self._shared: ClusterCalls | None = None
         #: The calls that have begun and not ended, or wait for their turn.
         self._calls: set[_Call] = set()
         self._closed = False
@@ -102,7 +92,9 @@ class LoopThread(Generic[SharedT]):
         return os.getpid() != self._process_id
 
     def run(
-        self, function: Callable[[SharedT], Coroutine[Any, Any, T]], timeout: float | None = None
+        self,
+        function: Callable[[ClusterCalls], Coroutine[Any, Any, T]],
+        timeout: float | None = None,
     ) -> T:
         """Call `function` on the loop's thread, and run its coroutine to the end.
 
@@ -132,7 +124,7 @@ class LoopThread(Generic[SharedT]):
             self.check_open()
             raise
 
-    def _run(self, call: _Call, function: Callable[[SharedT], Coroutine[Any, Any, T]]) -> T:
+    def _run(self, call: _Call, function: Callable[[ClusterCalls], Coroutine[Any, Any, T]]) -> T:
         async def run() -> T:
             call.begin()
             self.check_open()

@@ -349,12 +349,12 @@ class ClusterCalls:
             Call(
                 destination=AnyBroker(),
                 build=lambda versions: (_find_coordinator(versions, key), None),
-                error_codes=lambda answer: [_found(answer)[0]],
+                error_codes=lambda answer: [_only_coordinator(answer)[0]],
                 what=what,
             ),
             deadline,
         )
-        code, node = _found(response)
+        code, node = _only_coordinator(response)
         if code:
             raise broker_error(code, what)
         self._coordinators[key] = node
@@ -401,10 +401,10 @@ class ClusterCalls:
                 return
             response = await self._send(connection, _find_coordinators(unknown), deadline)
             by_name = {key[1]: key for key in unknown}
-            for found in response.coordinators:
-                if not found.error_code and found.key in by_name:
-                    node = Node(found.node_id, found.host, found.port)
-                    self._coordinators[by_name[found.key]] = node
+            for coordinator in response.coordinators:
+                if not coordinator.error_code and coordinator.key in by_name:
+                    node = Node(coordinator.node_id, coordinator.host, coordinator.port)
+                    self._coordinators[by_name[coordinator.key]] = node
 
     def forget_coordinators(self, transactional_ids: Iterable[str]) -> None:
         """Remove the coordinators of ids; they are looked up again when needed."""
@@ -426,12 +426,12 @@ async def outcomes_of(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T | 
 
     Raises any other error, but only when all have ended, so that none runs on unobserved.
     """
-    found: list[T | KafkaError] = []
+    outcomes: list[T | KafkaError] = []
     for outcome in await asyncio.gather(*coroutines, return_exceptions=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, KafkaError):
             raise outcome
-        found.append(outcome)
-    return found
+        outcomes.append(outcome)
+    return outcomes
 
 
 def out_of_time(what: str, cause: KafkaError | None) -> KafkaTimeoutError:
@@ -475,7 +475,7 @@ def _find_coordinators(keys: Sequence[_Key]) -> Call[FindCoordinatorResponse]:
     )
 
 
-def _found(response: FindCoordinatorResponse) -> tuple[int, Node]:
+def _only_coordinator(response: FindCoordinatorResponse) -> tuple[int, Node]:
     """Return the error code and the node of the only coordinator, in the old or the new format."""
     answer = response.coordinators[0] if response.coordinators else response
     return answer.error_code, Node(answer.node_id, answer.host, answer.port)

@@ -108,14 +108,14 @@ class DriverClient(BlockingClient):
 
         async def run(calls: ClusterCalls, deadline: float) -> list[TransactionListing]:
             nodes = await calls.nodes(deadline)
-            asked = [
+            requests = [
                 transaction_calls.list_call(node, states=states, pattern=pattern) for node in nodes
             ]
-            found: list[TransactionListing] = []
-            answers = await calls.call_all(asked, deadline)
-            for call, answer in zip(asked, answers, strict=True):
-                found += transaction_calls.listed(_raised(answer), call.what)
-            return [one for one in found if accepts(one.transactional_id)]
+            listings: list[TransactionListing] = []
+            answers = await calls.call_all(requests, deadline)
+            for call, answer in zip(requests, answers, strict=True):
+                listings += transaction_calls.listed(_raised(answer), call.what)
+            return [listing for listing in listings if accepts(listing.transactional_id)]
 
         return self._run(run, timeout)
 
@@ -149,10 +149,11 @@ class DriverClient(BlockingClient):
                 await calls.find_coordinators([end.transactional_id for end in ends], deadline)
             except KafkaError as error:
                 return [error] * len(ends)
-            asked = [transaction_calls.end_call(end) for end in ends]
-            answers = await calls.call_all(asked, deadline)
+            requests = [transaction_calls.end_call(end) for end in ends]
+            answers = await calls.call_all(requests, deadline)
             return [
-                _end_answer(answer, call.what) for call, answer in zip(asked, answers, strict=True)
+                _end_answer(answer, call.what)
+                for call, answer in zip(requests, answers, strict=True)
             ]
 
         return self._run(run, timeout) if ends else []
@@ -175,9 +176,9 @@ class DriverClient(BlockingClient):
         """
 
         async def run(calls: ClusterCalls, deadline: float) -> EndAnswer:
-            for place in partitions:
+            for partition in partitions:
                 add = transaction_calls.add_partition_call(
-                    end.transactional_id, end.producer, place
+                    end.transactional_id, end.producer, partition
                 )
                 code = transaction_calls.added_error(await calls.call(add, deadline))
                 if code:
@@ -291,7 +292,7 @@ class DriverClient(BlockingClient):
         """
         if not offsets:
             return {}
-        committed = {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}
+        committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
         call = group_calls.commit_offsets_call(group_id, committed)
         return group_calls.refused_offsets(self._call(call, timeout), call.what)
 
@@ -327,16 +328,16 @@ class DriverClient(BlockingClient):
             waiting = dict(offsets)
             pause = _FIRST_PAUSE
             while True:
-                asked = [
-                    topic_calls.offset_call(place, LATEST_TIMESTAMP, is_committed=True)
-                    for place in waiting
+                requests = [
+                    topic_calls.offset_call(partition, LATEST_TIMESTAMP, is_committed=True)
+                    for partition in waiting
                 ]
-                answers = await calls.call_all(asked, deadline)
-                for (place, wanted), call, answer in zip(
-                    list(waiting.items()), asked, answers, strict=True
+                answers = await calls.call_all(requests, deadline)
+                for (partition, offset), call, answer in zip(
+                    list(waiting.items()), requests, answers, strict=True
                 ):
-                    if topic_calls.offset(_raised(answer), call.what) >= wanted:
-                        del waiting[place]
+                    if topic_calls.offset(_raised(answer), call.what) >= offset:
+                        del waiting[partition]
                 if not waiting or loop.time() >= ends_at:
                     return set(waiting)
                 await asyncio.sleep(min(pause, max(0.0, ends_at - loop.time())))

@@ -93,7 +93,7 @@ async def request_items(
     """
     clock = asyncio.get_running_loop().time
     topics_known_at = clock() + (0 if request.is_for_controller else FINAL_SECONDS)
-    found: ItemResults[KeyT, ValueT] = ItemResults({}, {})
+    results: ItemResults[KeyT, ValueT] = ItemResults({}, {})
     waiting = list(dict.fromkeys(keys))
     attempts = 0
     while waiting:
@@ -104,7 +104,7 @@ async def request_items(
                 and (clock() < topics_known_at or not _is_about_unknown_topic(result))
             )
             if is_final:
-                found.add(key, result)
+                results.add(key, result)
             elif isinstance(result, KafkaError):
                 retried[key] = result
         waiting = list(retried)
@@ -113,10 +113,10 @@ async def request_items(
         request.forget(calls, waiting)
         if not await calls.pause(attempts, deadline):
             for key, cause in retried.items():
-                found.add(key, out_of_time(request.what, cause))
+                results.add(key, out_of_time(request.what, cause))
             break
         attempts += 1
-    return found
+    return results
 
 
 async def _attempt(
@@ -128,10 +128,10 @@ async def _attempt(
     """Send the items once, and return a result or an error for each."""
     routes, lost = await request.route(calls, keys, deadline)
     seconds = max(0.0, deadline - asyncio.get_running_loop().time())
-    asked = [request.build(destination, group, seconds) for destination, group in routes]
+    requests = [request.build(destination, group, seconds) for destination, group in routes]
     results: dict[KeyT, ValueT | KafkaError] = dict(lost)
     for (destination, group), answer in zip(
-        routes, await calls.try_all(asked, deadline), strict=True
+        routes, await calls.try_all(requests, deadline), strict=True
     ):
         if isinstance(answer, AuthenticationError):
             raise answer

@@ -223,7 +223,7 @@ def open_producers(response: DescribeProducersResponse, what: str) -> list[OpenP
     answer = response.topics[0].partitions[0]
     if answer.error_code:
         raise broker_error(answer.error_code, what)
-    found = [
+    producers = [
         OpenProducer(
             ProducerIdAndEpoch(state.producer_id, state.producer_epoch),
             state.current_txn_start_offset,
@@ -232,7 +232,7 @@ def open_producers(response: DescribeProducersResponse, what: str) -> list[OpenP
         for state in answer.active_producers
         if state.current_txn_start_offset >= 0
     ]
-    return sorted(found, key=lambda one: one.start_offset)
+    return sorted(producers, key=lambda producer: producer.start_offset)
 
 
 def end_call(end: TransactionEnd) -> Call[EndTxnResponse]:

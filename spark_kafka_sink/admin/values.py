@@ -213,7 +213,11 @@ def authorized_operations(bits: int) -> frozenset[AclOperation] | None:
     """Return the operations of a bit field; None if they were not requested."""
     if bits == _NOT_REQUESTED:
         return None
-    return frozenset(it for it in AclOperation if it > AclOperation.ALL and bits & (1 << it))
+    return frozenset(
+        operation
+        for operation in AclOperation
+        if operation > AclOperation.ALL and bits & (1 << operation)
+    )
 
 
 # --- settings of topics, brokers and groups, and changes to them

@@ -61,7 +61,7 @@ class AllowLists:
         """Check the provider of a reference."""
         allowed = self._entries(PROVIDERS)
         if allowed is not None:
-            self._check(name, PROVIDERS, [_KAFKAS_PROVIDERS.get(it, it) for it in allowed])
+            self._check(name, PROVIDERS, [_KAFKAS_PROVIDERS.get(entry, entry) for entry in allowed])
 
     def check_variable(self, name: str) -> None:
         """Check the environment variable that a reference names."""
@@ -92,8 +92,8 @@ class AllowLists:
             return
         if not all(Path(entry).is_absolute() for entry in allowed):
             raise NotAllowedError(f"{PATHS} must list absolute paths")
-        real = Path(os.path.realpath(path))
-        if not any(real.is_relative_to(os.path.realpath(entry)) for entry in allowed):
+        real_path = Path(os.path.realpath(path))
+        if not any(real_path.is_relative_to(os.path.realpath(entry)) for entry in allowed):
             raise NotAllowedError(f"{PATHS} does not allow it in this process")
 
     def check_opened(self, descriptor: int, name: str = "") -> None:
@@ -124,7 +124,7 @@ class AllowLists:
         text = self.environment.get(variable)
         if text is None or text.strip() == _NOTHING:
             return None if text is None else []
-        return [entry for each in text.split(",") if (entry := each.strip())]
+        return [entry for item in text.split(",") if (entry := item.strip())]
 
     @staticmethod
     def _check(value: str, variable: str, allowed: list[str] | None) -> None:

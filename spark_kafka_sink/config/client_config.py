@@ -375,7 +375,7 @@ class ClientConfig(ABC):
 
     def _values(self) -> dict[str, Any]:
         """Return the values of all fields, first the settings in the order of their table."""
-        own = [each.name for each in fields(self) if each.name != "_origin"]
+        own = [setting.name for setting in fields(self) if setting.name != "_origin"]
         table = [name for row in self._table.supported if (name := _attribute(row.name)) in own]
         return {name: getattr(self, name) for name in dict.fromkeys([*table, *own])}
 
@@ -407,15 +407,15 @@ def _check_security(security: SecuritySettings, given: GivenSettings) -> None:
 def _plugins(
     name: str, kind: PluginKind, value: object, prefix: str
 ) -> PluginReference | tuple[PluginReference, ...] | None:
-    several = value if isinstance(value, tuple) else (value,)
+    entries = value if isinstance(value, tuple) else (value,)
     read = []
-    for one in several:
+    for entry in entries:
         try:
-            read.append(kind.read(one))
+            read.append(kind.read(entry))
         except NotAllowedError as error:
-            raise ConfigError(f"{prefix}{name} {one!r} cannot be imported: {error}") from None
+            raise ConfigError(f"{prefix}{name} {entry!r} cannot be imported: {error}") from None
         except ValueError as error:
-            raise ConfigError(f"{prefix}{name} {error}, not {one!r}") from None
+            raise ConfigError(f"{prefix}{name} {error}, not {entry!r}") from None
     if isinstance(value, tuple):
         return tuple(read)
     return None if read[0] in _NO_PLUGIN else read[0]

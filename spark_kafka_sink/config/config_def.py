@@ -244,11 +244,11 @@ class ConfigKey:
         else:
             problem = self.validator.problem(parsed) if self.validator is not None else None
         if problem is not None:
-            found = f", not {shortened(repr(value))}"
+            ending = f", not {shortened(repr(value))}"
             if secret or self.type is ConfigType.PASSWORD:
                 # Emptiness is not a secret, and "not [hidden]" would suggest a value.
-                found = "" if problem == _EMPTY else f", not {HIDDEN}"
-            raise ConfigError(f"{prefix}{self.name} {problem}{found}") from None
+                ending = "" if problem == _EMPTY else f", not {HIDDEN}"
+            raise ConfigError(f"{prefix}{self.name} {problem}{ending}") from None
         return parsed
 
     def default_text(self) -> str:
@@ -287,15 +287,12 @@ class ConfigDef:
         return self
 
     def __iter__(self) -> Iterator[ConfigKey]:
-        """Iterate over the rows."""
         return iter(self._keys.values())
 
     def __getitem__(self, name: str) -> ConfigKey:
-        """Return the row of this name."""
         return self._keys[name]
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is a setting of this name."""
         return name in self._keys
 
     @property
@@ -379,8 +376,8 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 def nearest_names(name: str, known: Iterable[str], *, most: int) -> list[str]:
     """Return up to `most` known names similar to this one, ignoring case, the nearest first."""
     by_lower_case = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower_case, n=most, cutoff=_SIMILARITY)
-    return [by_lower_case[each] for each in found]
+    matches = difflib.get_close_matches(name.lower(), by_lower_case, n=most, cutoff=_SIMILARITY)
+    return [by_lower_case[match] for match in matches]
 
 
 def _trim(text: str) -> str:

@@ -84,7 +84,11 @@ class SpecificOffsets:
 
     def of(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets of the partitions that are read, as far as they are given."""
-        named = {one: self.topics[one.topic] for one in assigned if one.topic in self.topics}
+        named = {
+            partition: self.topics[partition.topic]
+            for partition in assigned
+            if partition.topic in self.topics
+        }
         return {**named, **self.offsets}
 
 
@@ -145,7 +149,9 @@ def check_same_partitions(
 
 
 def _meanings(stand_ins: Iterable[int]) -> str:
-    return "".join(f"; {one} stands for the {_STAND_INS[one]} offset" for one in stand_ins)
+    return "".join(
+        f"; {stand_in} stands for the {_STAND_INS[stand_in]} offset" for stand_in in stand_ins
+    )
 
 
 def listed(partitions: Sequence[object], most: int) -> str:
@@ -180,17 +186,17 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(named))
 
 
-def parse_numbers(text: str, lowest: int, wanted: str) -> dict[TopicPartition, int]:
+def parse_numbers(text: str, lowest: int, requirement: str) -> dict[TopicPartition, int]:
     """Return the number of each partition, sorted; raise PartitionJsonError if it is wrong.
 
-    No number may be less than `lowest`. `wanted` says in errors what a number must be.
+    No number may be less than `lowest`. `requirement` says in errors what a number must be.
     """
-    numbers, _ = parse_numbers_and_words(text, lowest, wanted, {})
+    numbers, _ = parse_numbers_and_words(text, lowest, requirement, {})
     return numbers
 
 
 def parse_numbers_and_words(
-    text: str, lowest: int, wanted: str, words: Mapping[str, int]
+    text: str, lowest: int, requirement: str, words: Mapping[str, int]
 ) -> tuple[dict[TopicPartition, int], dict[str, int]]:
     """Return the number of each partition, and those of whole topics, which are given as words.
 
@@ -207,7 +213,9 @@ def parse_numbers_and_words(
         for name, number in by_partition.items():
             partition = _partition(topic, int(name) if _PARTITION.fullmatch(name) else name)
             if type(number) is not int or not lowest <= number <= LONG_MAX:
-                raise PartitionJsonError(f"has {number!r} for {partition}, which must be {wanted}")
+                raise PartitionJsonError(
+                    f"has {number!r} for {partition}, which must be {requirement}"
+                )
             if partition in numbers:
                 raise PartitionJsonError(f"names {partition} twice")
             numbers[partition] = number
@@ -379,8 +387,8 @@ def batch_range(values: Mapping[str, Any]) -> tuple[Position, Position]:
             # What the partitions of a topic are is not known yet.
             check_same_partitions(
                 end.option,
-                [one for one in last.offsets if one.topic not in first.topics],
-                [one for one in first.offsets if one.topic not in last.topics],
+                [partition for partition in last.offsets if partition.topic not in first.topics],
+                [partition for partition in first.offsets if partition.topic not in last.topics],
                 BATCH_END.stand_ins,
             )
             _check_order(start, first.offsets, end, last.offsets)
@@ -438,10 +446,10 @@ def _check_batch_start(start: Position) -> None:
             f"{start.option} must not be latest in a batch, which would read nothing: write "
             f"{BATCH_START.values}"
         )
-    place = _first_with(start.spec, LATEST_OFFSET)
-    if place is not None:
+    target = _first_with(start.spec, LATEST_OFFSET)
+    if target is not None:
         raise ConfigError(
-            f"{start.option} must not be latest (-1) for {place} in a batch, which would read "
+            f"{start.option} must not be latest (-1) for {target} in a batch, which would read "
             f"nothing: write {BATCH_START.numbers}"
         )
 
@@ -452,10 +460,10 @@ def _check_batch_end(end: Position) -> None:
             f"{end.option} must not be earliest, since the batch would read nothing: write "
             f"{BATCH_END.values}"
         )
-    place = _first_with(end.spec, EARLIEST_OFFSET)
-    if place is not None:
+    target = _first_with(end.spec, EARLIEST_OFFSET)
+    if target is not None:
         raise ConfigError(
-            f"{end.option} must not be earliest (-2) for {place}, since the batch would read "
+            f"{end.option} must not be earliest (-2) for {target}, since the batch would read "
             f"nothing: write {BATCH_END.numbers}"
         )
 
@@ -464,8 +472,8 @@ def _first_with(spec: OffsetSpec, offset: int) -> TopicPartition | str | None:
     """Return the first partition, or else topic, with an offset that stands for others."""
     if not isinstance(spec, SpecificOffsets):
         return None
-    given: list[tuple[TopicPartition | str, int]] = [*spec.offsets.items(), *spec.topics.items()]
-    return next((place for place, each in given if each == offset), None)
+    offsets: list[tuple[TopicPartition | str, int]] = [*spec.offsets.items(), *spec.topics.items()]
+    return next((target for target, number in offsets if number == offset), None)
 
 
 def _check_order(

@@ -48,11 +48,11 @@ def main(arguments: Sequence[str]) -> int:
     """Print the selected tables, or all if none is selected."""
     parser = argparse.ArgumentParser(prog="options_table", description="Print tables of options.")
     parser.add_argument("tables", nargs="*", metavar="table", help=" or ".join(TABLES))
-    wanted = parser.parse_args(arguments).tables or TABLES
-    for name in wanted:
+    selected = parser.parse_args(arguments).tables or TABLES
+    for name in selected:
         if name not in TABLES:
             parser.error(f"there is no table {name!r}: choose {' or '.join(TABLES)}")
-    sys.stdout.write("\n".join(options_table(table) for table in wanted))
+    sys.stdout.write("\n".join(options_table(table) for table in selected))
     return 0
 
 

@@ -47,7 +47,7 @@ class PlugIns:
         names. Raises ConfigError when the object cannot be imported, created or configured.
         """
         plug_in = load_plugin(reference, setting)
-        if not any(plug_in is made for made in self._created):
+        if not any(plug_in is created for created in self._created):
             self._created.append(plug_in)
         configure = getattr(plug_in, "configure", None)
         if callable(configure):
@@ -81,9 +81,9 @@ def plug_in_settings(config: ClientConfig) -> Mapping[str, object]:
     """Return all settings except security by Kafka's names, with the client's values."""
     return MappingProxyType(
         {
-            each.name.replace("_", "."): getattr(config, each.name)
-            for each in fields(config)
-            if each.compare and each.name != "security"
+            field.name.replace("_", "."): getattr(config, field.name)
+            for field in fields(config)
+            if field.compare and field.name != "security"
         }
     )
 
@@ -134,7 +134,9 @@ def check_signature(
     try:
         signature.bind(*parameters.split(","), **dict.fromkeys(by_name))
     except TypeError:
-        called = ", ".join([parameters[1:-1], *(f"{each}={each}" for each in by_name)])
+        called = ", ".join(
+            [parameters[1:-1], *(f"{parameter}={parameter}" for parameter in by_name)]
+        )
         raise ConfigError(
             f"{name} takes {signature}, but is called with ({called}): give it these parameters, "
             "in this order"

@@ -147,14 +147,14 @@ def _replace_all(text: str, setting: str, texts: set[str]) -> str:
     position = 0
     for reference in _references(text):
         try:
-            found = _look_up(reference.provider, reference.path, reference.key)
+            value = _look_up(reference.provider, reference.path, reference.key)
         except (_UnresolvableError, NotAllowedError) as error:
             written = text[reference.start : reference.end]
             raise ConfigError(
                 f"{setting}: {written} cannot be resolved in this process: {error}"
             ) from None
-        texts.add(found)
-        parts += [text[position : reference.start], found]
+        texts.add(value)
+        parts += [text[position : reference.start], value]
         position = reference.end
     return "".join([*parts, text[position:]])
 

@@ -95,8 +95,8 @@ class SecuritySettings:
             name: HIDDEN
             if _NAMES[name] in self.hidden or (name == _URL and getattr(self, name) is not None)
             else repr(getattr(self, name))
-            for each in fields(self)
-            if (name := each.name) in _NAMES
+            for setting in fields(self)
+            if (name := setting.name) in _NAMES
         }
 
 

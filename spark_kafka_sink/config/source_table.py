@@ -50,10 +50,10 @@ def milliseconds(text: str) -> int:
 
     Times are as Spark's options write them: `15m`, `30s`, `500ms` (its `JavaUtils.timeStringAsMs`).
     """
-    found = _TIME.fullmatch(text.strip().lower())
-    if found is None or found[2] not in _UNITS or len(found[1]) > _MOST_DIGITS:
+    match = _TIME.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS or len(match[1]) > _MOST_DIGITS:
         raise ValueError("must be a time such as 15m or 500ms")
-    return min(int(found[1]) * _UNITS[found[2]] // 1_000, LONG_MAX)
+    return min(int(match[1]) * _UNITS[match[2]] // 1_000, LONG_MAX)
 
 
 class TimeText:

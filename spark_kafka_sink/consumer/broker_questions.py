@@ -23,7 +23,6 @@ class BrokerQuestions:
     """The questions of one consumer; its methods are called without the lock."""
 
     def __init__(self, core: ConsumerCore) -> None:
-        """Use the connections of `core`."""
         self._core = core
         self._context = core.context
         self._is_committed = core.config.is_read_committed
@@ -43,8 +42,8 @@ class BrokerQuestions:
     def partitions_for(self, topic: str, seconds: float) -> list[PartitionInfo]:
         """Return the partitions of a topic; raises BrokerError if it does not exist."""
         call = partial(self._context.calls.describe, [topic], self._core.clock() + seconds)
-        found = _partitions(self._core.call(call, seconds, "Metadata"))
-        return found[topic]
+        topics = _partitions(self._core.call(call, seconds, "Metadata"))
+        return topics[topic]
 
     def list_topics(self, seconds: float) -> dict[str, list[PartitionInfo]]:
         """Return the partitions of all topics, also of internal ones."""
@@ -73,12 +72,12 @@ class BrokerQuestions:
         limit = self._core.config.request_timeout_ms / 1000
         end: int | None = None
         try:
-            found = await context.calls.offsets(
+            offsets = await context.calls.offsets(
                 {partition: LATEST_TIMESTAMP},
                 context.clock() + limit,
                 is_committed=self._is_committed,
             )
-            end = found[partition]
+            end = offsets[partition]
         except KafkaError as error:
             logger.info("the end of %s was not found for its lag: %s", partition, error)
         with context.lock:
@@ -92,11 +91,16 @@ class BrokerQuestions:
 
 
 def _partitions(response: MetadataResponse) -> dict[str, list[PartitionInfo]]:
-    nodes = {it.node_id: Node(it.node_id, it.host, it.port) for it in response.brokers}
+    nodes = {
+        broker.node_id: Node(broker.node_id, broker.host, broker.port)
+        for broker in response.brokers
+    }
     return {
         topic.name or "": [
-            PartitionInfo(topic.name or "", each.partition_index, nodes.get(each.leader_id))
-            for each in sorted(topic.partitions, key=lambda it: it.partition_index)
+            PartitionInfo(
+                topic.name or "", partition.partition_index, nodes.get(partition.leader_id)
+            )
+            for partition in sorted(topic.partitions, key=lambda item: item.partition_index)
         ]
         for topic in response.topics
     }

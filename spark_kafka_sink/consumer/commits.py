@@ -72,7 +72,7 @@ class Commits:
         return requests
 
     def commit(self, offsets: Offsets, timeout: float) -> None:
-        """Implement `KafkaConsumer.commit`."""
+        """Commit offsets, and wait for it (`KafkaConsumer.commit`)."""
         try:
             self._commit(offsets, timeout, is_wakeable=True)
         except WakeupError:
@@ -99,7 +99,7 @@ class Commits:
         self._interceptors.on_commit(offsets)
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
-        """Implement `KafkaConsumer.commit_async`."""
+        """Commit offsets without waiting (`KafkaConsumer.commit_async`)."""
         self._raise_fenced()
         self._submit(offsets, callback)
 
@@ -251,7 +251,7 @@ class Commits:
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Implement `KafkaConsumer.committed`."""
+        """Return the committed offsets; None where there is none."""
         call = partial(self._requests.fetch, partitions, self._core.clock() + timeout)
         return self._core.call(call, timeout, "OffsetFetch")
 

@@ -67,7 +67,6 @@ class EpochCalls:
     """
 
     def __init__(self, requests: BrokerRequests, offsets: OffsetCalls) -> None:
-        """Use the connections of `requests`, and the metadata and the attempts of `offsets`."""
         self._requests = requests
         self._offsets = offsets
 
@@ -83,21 +82,30 @@ class EpochCalls:
         """
 
         async def ask(left: Sequence[TopicPartition]) -> Attempt[EpochEnd]:
-            positions = {each: self._position(each, epochs[each]) for each in left}
+            positions = {
+                partition: self._position(partition, epochs[partition]) for partition in left
+            }
             groups = positions_by_leader(positions)
-            leaderless = [each for each in left if positions[each].current_leader.leader is None]
+            leaderless = [
+                partition
+                for partition in left
+                if positions[partition].current_leader.leader is None
+            ]
             cause: KafkaError | None = no_leader(leaderless) if leaderless else None
-            found: dict[TopicPartition, EpochEnd] = {}
+            ends: dict[TopicPartition, EpochEnd] = {}
             for answers in await asyncio.gather(
-                *(self._ask_leader(node, asked, deadline) for node, asked in groups.items())
+                *(
+                    self._ask_leader(node, leader_positions, deadline)
+                    for node, leader_positions in groups.items()
+                )
             ):
                 if isinstance(answers, KafkaError):
                     cause = answers
                     continue
                 if answers.unauthorized:
                     raise unauthorized_error(answers.unauthorized)
-                found |= answers.found
-            return Attempt(found, cause)
+                ends |= answers.found
+            return Attempt(ends, cause)
 
         return await self._offsets.repeat("OffsetForLeaderEpoch", epochs, deadline, ask)
 
@@ -111,16 +119,16 @@ class EpochCalls:
         return FetchPosition(UNKNOWN_OFFSET, epoch, leader)
 
     async def _ask_leader(
-        self, node: Node, asked: Mapping[TopicPartition, FetchPosition], deadline: float
+        self, node: Node, positions: Mapping[TopicPartition, FetchPosition], deadline: float
     ) -> EpochAnswers | KafkaError:
         try:
             connection = await self._requests.connection_to(node, deadline)
             if not supports_validation(connection.api_versions):
-                return EpochAnswers(dict.fromkeys(asked, _UNKNOWN), (), ())
-            response = await self._requests.ask(node, epoch_request(asked), deadline)
+                return EpochAnswers(dict.fromkeys(positions, _UNKNOWN), (), ())
+            response = await self._requests.ask(node, epoch_request(positions), deadline)
         except NetworkError as error:
             return error
-        return read_epochs(response, asked)
+        return read_epochs(response, positions)
 
 
 class ConsumerClient:
@@ -152,7 +160,6 @@ class ConsumerClient:
             undo.pop_all()
 
     def __enter__(self) -> Self:
-        """Return the client."""
         return self
 
     def __exit__(
@@ -161,7 +168,6 @@ class ConsumerClient:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
@@ -226,7 +232,7 @@ class ConsumerClient:
         self, partitions: Iterable[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, FoundOffset]:
         """Return the latest offsets with the epochs of the leaders in whose logs they are."""
-        return self._found(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout)
+        return self._found_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout)
 
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, int], *, timeout: float
@@ -236,8 +242,8 @@ class ConsumerClient:
         A log that ends before an offset which was once in it, in that epoch, has been truncated.
         """
         deadline = self.clock() + timeout
-        found = self._thread.run(self._epochs.epoch_ends(epochs, deadline), timeout)
-        return {each: it.end_offset for each, it in found.items() if it.end_offset >= 0}
+        ends = self._thread.run(self._epochs.epoch_ends(epochs, deadline), timeout)
+        return {partition: end.end_offset for partition, end in ends.items() if end.end_offset >= 0}
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], *, timeout: float
@@ -269,15 +275,18 @@ class ConsumerClient:
     def _bounds(
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float
     ) -> dict[TopicPartition, int]:
-        found = self._offsets_of(dict.fromkeys(partitions, timestamp), timeout)
-        return {each: offset or 0 for each, offset in found.items()}
+        offsets = self._offsets_of(dict.fromkeys(partitions, timestamp), timeout)
+        return {partition: offset or 0 for partition, offset in offsets.items()}
 
     def _offsets_of(
         self, timestamps: Mapping[TopicPartition, int], timeout: float
     ) -> dict[TopicPartition, int | None]:
-        return {each: it.offset for each, it in self._found(timestamps, timeout).items()}
+        return {
+            partition: found.offset
+            for partition, found in self._found_offsets(timestamps, timeout).items()
+        }
 
-    def _found(
+    def _found_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout: float
     ) -> dict[TopicPartition, FoundOffset]:
         is_committed = self.config.is_read_committed

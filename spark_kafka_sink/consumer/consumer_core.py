@@ -2,7 +2,7 @@
 
 `KafkaConsumer` is the public class. Its methods run on the user's thread, one at a time
 (`CallGuard`), and meet the network thread under the lock of the context: see
-`polling.consumer_context`. The network thread looks what is due whenever something has changed:
+`consumer_context`. The network thread looks what is due whenever something has changed:
 heartbeats, look-ups of positions, fetches, metadata.
 """
 

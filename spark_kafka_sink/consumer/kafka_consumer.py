@@ -185,14 +185,14 @@ class KafkaConsumer:
 
         Raises IllegalStateError after `subscribe`.
         """
-        wanted = partitions_of(partitions)
+        topic_partitions = partitions_of(partitions)
         with self._call():
-            if not wanted:
+            if not topic_partitions:
                 self._unsubscribe()
                 return
             self._commits.commit_before_assignment()
             with self._context.lock:
-                self._subscriptions.assign_from_user(wanted)
+                self._subscriptions.assign_from_user(topic_partitions)
                 self._context.may_look_up = False
                 self._context.forget_positions()
                 self._context.wake()
@@ -319,11 +319,11 @@ class KafkaConsumer:
 
         `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        wanted = partitions_of(partitions)
+        topic_partitions = partitions_of(partitions)
         with self._call():
             self._need_group("committed")
             with self._core.timed(self._core.measures.committed_called):
-                return self._commits.committed(wanted, self._timeout(timeout))
+                return self._commits.committed(topic_partitions, self._timeout(timeout))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what `KafkaProducer.send_offsets_to_transaction` needs (KIP-447)."""
@@ -379,31 +379,31 @@ class KafkaConsumer:
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
-        wanted = partitions_of(partitions)
+        topic_partitions = partitions_of(partitions)
         with self._call(), self._context.lock:
-            self._need_assigned(*wanted)
+            self._need_assigned(*topic_partitions)
             self._context.forget_positions()
-            for each in wanted or self._subscriptions.assigned_partitions:
-                self._subscriptions.request_offset_reset(each, reset)
+            for topic_partition in topic_partitions or self._subscriptions.assigned_partitions:
+                self._subscriptions.request_offset_reset(topic_partition, reset)
             self._context.wake()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these `partitions` until `resume`; what was fetched is kept."""
-        wanted = partitions_of(partitions)
+        topic_partitions = partitions_of(partitions)
         with self._call(), self._context.lock:
-            self._need_assigned(*wanted)
-            for each in wanted:
-                self._subscriptions.pause(each)
+            self._need_assigned(*topic_partitions)
+            for topic_partition in topic_partitions:
+                self._subscriptions.pause(topic_partition)
             # What is kept of them no longer delays the fetches of other partitions.
             self._context.wake()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these `partitions` again."""
-        wanted = partitions_of(partitions)
+        topic_partitions = partitions_of(partitions)
         with self._call(), self._context.lock:
-            self._need_assigned(*wanted)
-            for each in wanted:
-                self._subscriptions.resume(each)
+            self._need_assigned(*topic_partitions)
+            for topic_partition in topic_partitions:
+                self._subscriptions.resume(topic_partition)
             self._context.wake()
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -445,8 +445,11 @@ class KafkaConsumer:
     def _ends(
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        wanted = dict.fromkeys(partitions_of(partitions), timestamp)
-        return {each: it or 0 for each, it in self._find_offsets(wanted, timeout).items()}
+        timestamps = dict.fromkeys(partitions_of(partitions), timestamp)
+        return {
+            partition: offset or 0
+            for partition, offset in self._find_offsets(timestamps, timeout).items()
+        }
 
     def _find_offsets(
         self, timestamps: dict[TopicPartition, int], timeout: float | None
@@ -585,9 +588,9 @@ class KafkaConsumer:
         return self._core.coordinator
 
     def _need_assigned(self, *partitions: TopicPartition) -> None:
-        for each in partitions:
-            if not self._subscriptions.is_assigned(each):
-                raise IllegalStateError(f"{each} is not assigned to this consumer")
+        for partition in partitions:
+            if not self._subscriptions.is_assigned(partition):
+                raise IllegalStateError(f"{partition} is not assigned to this consumer")
 
     def _offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
@@ -617,7 +620,7 @@ def topics_of(topics: object) -> list[str]:
         raise TypeError("topics are names: pass a regular expression as `pattern`")
     if not isinstance(topics, Iterable):
         raise TypeError(f"topics are names, not {topics!r}")
-    return [topic_of(each) for each in topics]
+    return [topic_of(topic) for topic in topics]
 
 
 def pattern_of(pattern: object) -> re.Pattern[str]:
@@ -652,7 +655,7 @@ def times_of(times: object) -> dict[TopicPartition, int]:
     """Return the times of several partitions."""
     if not isinstance(times, Mapping):
         raise TypeError(f"times are a mapping of TopicPartition to ms since 1970, not {times!r}")
-    return {partition_of(each): _time_of(each, time) for each, time in times.items()}
+    return {partition_of(partition): _time_of(partition, time) for partition, time in times.items()}
 
 
 def _time_of(partition: TopicPartition, time: object) -> int:

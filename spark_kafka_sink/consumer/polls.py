@@ -51,7 +51,6 @@ class Polls:
         deserializers: Deserializers,
         interceptors: ConsumerInterceptors,
     ) -> None:
-        """Use the parts of `core`."""
         self._core = core
         self._commits = commits
         self._deserializers = deserializers
@@ -83,9 +82,9 @@ class Polls:
     # --- polling
 
     def poll(self, timeout: float) -> ConsumerRecords:
-        """Implement `KafkaConsumer.poll`."""
-        found = self._wait_for(partial(self._take_records, self._max_records), timeout)
-        return ConsumerRecords() if found is None else self._interceptors.on_consume(found)
+        """Return the next records, at most max.poll.records; none after `timeout` seconds."""
+        records = self._wait_for(partial(self._take_records, self._max_records), timeout)
+        return ConsumerRecords() if records is None else self._interceptors.on_consume(records)
 
     def next_record(self, timeout: float) -> list[ConsumerRecord]:
         """Return the next record of an iteration; none after `timeout`, or if a plug-in took it.
@@ -96,12 +95,12 @@ class Polls:
         record = self._take_made()
         if record is not None:
             return [record]
-        found = self._wait_for(partial(self._take_records, 1, makes_more=True), timeout)
-        if found is None:
+        records = self._wait_for(partial(self._take_records, 1, makes_more=True), timeout)
+        if records is None:
             return []
         if self._interceptors.is_empty:
             self._calm_until = self._core.clock() + _CALM_SECONDS
-        return self._interceptors.on_consume(found).records()
+        return self._interceptors.on_consume(records).records()
 
     def end_calm(self) -> None:
         """Make the next record of an iteration need a poll: the user calls something else."""
@@ -110,10 +109,10 @@ class Polls:
     def poll_arrow(
         self, timeout: float, columns: Sequence[str] | None, *, include_headers: bool
     ) -> pa.Table:
-        """Implement `KafkaConsumer.poll_arrow`."""
+        """Return all records that have been fetched, as one table."""
         schema = arrow_schema(columns, include_headers=include_headers)
-        found = self._wait_for(partial(self._take_arrow, schema), timeout)
-        return pa.Table.from_batches(found or [], schema)
+        batches = self._wait_for(partial(self._take_arrow, schema), timeout)
+        return pa.Table.from_batches(batches or [], schema)
 
     def settle(self) -> None:
         """Begin a call of the user's: what the last one has taken was returned, or comes again.
@@ -178,9 +177,9 @@ class Polls:
                 core.coordinator.run(step)
                 continue
             self.is_taking = True
-            if (found := take()) is not None:
+            if (taken := take()) is not None:
                 self._calm_changes = seen
-                return found
+                return taken
             now = core.clock()
             if now >= deadline:
                 return None
@@ -255,8 +254,8 @@ class Polls:
                 fetch.records,
                 fetch.next_offset,
                 aborted=[
-                    (each.producer_id, each.first_offset)
-                    for each in fetch.data.aborted_transactions or ()
+                    (transaction.producer_id, transaction.first_offset)
+                    for transaction in fetch.data.aborted_transactions or ()
                 ],
                 is_committed=self._is_committed,
                 decoders=self._decoders,
@@ -450,10 +449,10 @@ class Polls:
                 read_bytes += records.size
             try:
                 while not records.is_exhausted and left_bytes > 0:
-                    found = records.take_arrow(schema, max_bytes=left_bytes)
+                    decoded = records.take_arrow(schema, max_bytes=left_bytes)
                     left_bytes -= records.taken_bytes
-                    fetch.records_read += sum(each.num_rows for each in found)
-                    batches += found
+                    fetch.records_read += sum(batch.num_rows for batch in decoded)
+                    batches += decoded
             except KafkaError as raised:
                 failed = raised
                 error = error or raised
@@ -492,7 +491,7 @@ class Polls:
     # --- positions
 
     def position(self, partition: TopicPartition, timeout: float) -> int:
-        """Implement `KafkaConsumer.position`."""
+        """Return the position of a partition, which may have to be looked up first."""
         core, context = self._core, self._context
         deadline = core.clock() + timeout
         while True:

@@ -95,9 +95,9 @@ def read_range(
 
 
 def _raise(loss: DataLoss) -> None:
-    place = f"{loss.topic}-{loss.partition}"
+    partition = f"{loss.topic}-{loss.partition}"
     raise DataLossError(
-        f"{place}: offset {loss.wanted} cannot be read: {loss.reason}. {loss.lost} offsets are "
+        f"{partition}: offset {loss.wanted} cannot be read: {loss.reason}. {loss.lost} offsets are "
         "lost. Read from an offset that there is, or accept the loss (failOnDataLoss=false in "
         "Spark)",
         topic=loss.topic,
@@ -115,7 +115,7 @@ class _Pending(NamedTuple):
     answer: Future[FetchAnswer]
 
 
-class _Found(NamedTuple):
+class _Fetched(NamedTuple):
     """An answer with records of the range."""
 
     data: PartitionData
@@ -136,7 +136,7 @@ class _RangeReader:
         poll_timeout: float,
     ) -> None:
         self._client = client
-        self._place = partition_range.topic_partition
+        self._topic_partition = partition_range.topic_partition
         self._decoder = decoder
         self._on_data_loss = on_data_loss
         config = client.config
@@ -154,14 +154,13 @@ class _RangeReader:
         self._pending: _Pending | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records."""
         self._state.resume(self._client.clock())
         try:
-            while (found := self._next()) is not None:
+            while (fetched := self._next()) is not None:
                 self._send_ahead()
-                yield from self._decode(found)
+                yield from self._decode(fetched)
                 # The answer must not be held while the reader waits for the next one.
-                del found
+                del fetched
                 self._state.resume(self._client.clock())
             rest = self._decoder.flush()
             if rest is not None:
@@ -171,20 +170,22 @@ class _RangeReader:
             if self._pending is not None:
                 self._pending.answer.cancel()
 
-    def _decode(self, found: _Found) -> Iterator[pa.RecordBatch]:
-        aborted = found.data.aborted_transactions if self._is_committed else None
+    def _decode(self, fetched: _Fetched) -> Iterator[pa.RecordBatch]:
+        aborted = fetched.data.aborted_transactions if self._is_committed else None
         return self._decoder.decode(
-            _records(found.data),
-            found.batches,
-            start=found.rows.start,
-            end=found.rows.end,
-            aborted=[(each.producer_id, each.first_offset) for each in aborted or ()],
+            _records(fetched.data),
+            fetched.batches,
+            start=fetched.rows.start,
+            end=fetched.rows.end,
+            aborted=[
+                (transaction.producer_id, transaction.first_offset) for transaction in aborted or ()
+            ],
         )
 
     # --- steps
 
     def _view(self) -> PartitionView:
-        return self._client.fetches.view(self._place)
+        return self._client.fetches.view(self._topic_partition)
 
     def _send_ahead(self) -> None:
         # An error, or a step of another kind, is found again after the answer was decoded.
@@ -194,17 +195,17 @@ class _RangeReader:
 
     def _send(self, step: Step) -> None:
         if isinstance(step, SendFetch):
-            call = self._client.fetches.fetch(self._place, step)
+            call = self._client.fetches.fetch(self._topic_partition, step)
             self._pending = _Pending(step, self._client.submit(call))
 
-    def _next(self) -> _Found | None:
+    def _next(self) -> _Fetched | None:
         """Do what is needed until an answer has records; return None at the end of the range."""
         while True:
             if self._pending is not None:
                 pending, self._pending = self._pending, None
-                found = self._receive(pending)
-                if found is not None:
-                    return found
+                fetched = self._receive(pending)
+                if fetched is not None:
+                    return fetched
                 continue
             step = self._state.step(self._view(), self._client.clock())
             match step:
@@ -223,7 +224,7 @@ class _RangeReader:
 
     def _refresh(self) -> None:
         # It ends before the wait for it, since its own error has the cause.
-        call = self._client.fetches.refresh(self._place, self._state.deadline)
+        call = self._client.fetches.refresh(self._topic_partition, self._state.deadline)
         try:
             self._wait(self._client.submit(call), "Metadata")
         except (NetworkError, DecodeError) as error:
@@ -232,7 +233,7 @@ class _RangeReader:
             self._state.refreshed(self._view(), self._client.clock())
 
     def _look_up_bounds(self, step: LookUpBounds) -> None:
-        call = self._client.fetches.look_up_bounds(self._place, step)
+        call = self._client.fetches.look_up_bounds(self._topic_partition, step)
         try:
             bounds = self._wait(self._client.submit(call), f"ListOffsets at {step.node}")
         except KafkaError as error:
@@ -242,7 +243,7 @@ class _RangeReader:
         else:
             self._state.bounds_found(bounds, self._client.clock())
 
-    def _receive(self, pending: _Pending) -> _Found | None:
+    def _receive(self, pending: _Pending) -> _Fetched | None:
         fetch = pending.fetch
         what = f"Fetch from offset {fetch.offset} at {fetch.node}"
         try:
@@ -263,7 +264,7 @@ class _RangeReader:
         )
         if rows is None or data is None or index is None:
             return None
-        return _Found(data, index, rows)
+        return _Fetched(data, index, rows)
 
     def _wait(self, call: Future[T], what: str) -> T:
         """Wait for a call until the deadline; raise NetworkError if there is no result by then."""
@@ -279,7 +280,7 @@ class _RangeReader:
             return call.result()
         except CancelledError:
             raise IllegalStateError(
-                f"{self._place}: the consumer client was closed while it was reading"
+                f"{self._topic_partition}: the consumer client was closed while it was reading"
             ) from None
         finally:
             call.cancel()

@@ -42,9 +42,9 @@ def consumer_config(
     servers: Any, settings: Any, by_keyword: Mapping[str, object]
 ) -> ConsumerConfig:
     """Return the configuration of the consumer; the keywords have underscores for dots."""
-    wanted = "a str of host:port, or several of them"
+    expected = "a str of host:port, or several of them"
     if not isinstance(servers, str):
-        _check_items("bootstrap_servers", servers, wanted, str)
+        _check_items("bootstrap_servers", servers, expected, str)
         servers = ",".join(servers)
     given: dict[str, object] = {"bootstrap.servers": servers}
     if settings is None:
@@ -53,7 +53,7 @@ def consumer_config(
         raise ConfigError(
             f"settings must be a mapping of names to values, not {type(settings).__name__}"
         )
-    for more in (settings, {name.replace("_", "."): each for name, each in by_keyword.items()}):
+    for more in (settings, {name.replace("_", "."): value for name, value in by_keyword.items()}):
         for name in more:
             if name in given:
                 raise ConfigError(f"{name} is given twice: remove one of them")
@@ -63,28 +63,28 @@ def consumer_config(
 
 def selections(topic: Any) -> list[Selection]:
     """Return one selection for all topics, and one for all single partitions."""
-    wanted = "the name of a topic or a TopicPartition, or several of them"
-    several = [topic] if isinstance(topic, str | TopicPartition) else topic
-    _check_items("topic", several, wanted, str, TopicPartition)
-    if not several:
-        raise ConfigError(f"topic is empty: it must be {wanted}")
+    expected = "the name of a topic or a TopicPartition, or several of them"
+    items = [topic] if isinstance(topic, str | TopicPartition) else topic
+    _check_items("topic", items, expected, str, TopicPartition)
+    if not items:
+        raise ConfigError(f"topic is empty: it must be {expected}")
     seen = set()
-    for each in several:
-        if isinstance(each, TopicPartition):
-            _check_partition("topic", each)
+    for item in items:
+        if isinstance(item, TopicPartition):
+            _check_partition("topic", item)
         else:
-            _check_topic("topic", each)
-        if each in seen:
-            raise ConfigError(f"topic names {each} twice: remove one of them")
-        seen.add(each)
-    topics = tuple(each for each in several if isinstance(each, str))
-    partitions = tuple(sorted(each for each in several if isinstance(each, TopicPartition)))
-    found: list[Selection] = []
+            _check_topic("topic", item)
+        if item in seen:
+            raise ConfigError(f"topic names {item} twice: remove one of them")
+        seen.add(item)
+    topics = tuple(item for item in items if isinstance(item, str))
+    partitions = tuple(sorted(item for item in items if isinstance(item, TopicPartition)))
+    selected: list[Selection] = []
     if topics:
-        found.append(Subscribe(topics))
+        selected.append(Subscribe(topics))
     if partitions:
-        found.append(Assign(partitions))
-    return found
+        selected.append(Assign(partitions))
+    return selected
 
 
 def checked_position(name: str, position: Any, selected: Collection[Selection]) -> CheckedPosition:
@@ -102,7 +102,7 @@ def checked_position(name: str, position: Any, selected: Collection[Selection]) 
         partition = _checked_key(name, key, topics)
         if partition in checked:
             raise ConfigError(f"{name} names {partition} twice: remove one of them")
-        checked[partition] = _checked_place(f"{name} of {partition}", value)
+        checked[partition] = _checked_value(f"{name} of {partition}", value)
     return checked
 
 
@@ -124,20 +124,20 @@ def check_poll_timeout(poll_timeout: Any) -> None:
         raise ConfigError(f"poll_timeout must be greater than 0 seconds, not {poll_timeout}")
 
 
-def _check_type(name: str, value: Any, wanted: str, *types: type) -> None:
+def _check_type(name: str, value: Any, expected: str, *types: type) -> None:
     """Raise TypeError unless a value has one of some types; a bool is not a number."""
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+        raise TypeError(f"{name} must be {expected}, not {type(value).__name__}")
 
 
-def _check_items(name: str, values: Any, wanted: str, *types: type) -> None:
+def _check_items(name: str, values: Any, expected: str, *types: type) -> None:
     """Raise TypeError unless there are several values, each of one of some types."""
     kind = type(values).__name__
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Collection):
-        raise TypeError(f"{name} must be {wanted}, not {kind}")
-    for each in values:
-        if not isinstance(each, types):
-            raise TypeError(f"{name} must be {wanted}, not {kind} with {type(each).__name__}")
+        raise TypeError(f"{name} must be {expected}, not {kind}")
+    for value in values:
+        if not isinstance(value, types):
+            raise TypeError(f"{name} must be {expected}, not {kind} with {type(value).__name__}")
 
 
 def _check_topic(name: str, topic: Any) -> None:
@@ -159,17 +159,17 @@ def _check_partition(name: str, topic_partition: TopicPartition) -> None:
 
 def _topics(selected: Collection[Selection]) -> set[str]:
     topics: set[str] = set()
-    for each in selected:
-        if isinstance(each, Subscribe):
-            topics.update(each.topics)
-        elif isinstance(each, Assign):
-            topics.update(partition.topic for partition in each.partitions)
+    for selection in selected:
+        if isinstance(selection, Subscribe):
+            topics.update(selection.topics)
+        elif isinstance(selection, Assign):
+            topics.update(partition.topic for partition in selection.partitions)
     return topics
 
 
 def _checked_key(name: str, key: Any, topics: set[str]) -> TopicPartition:
-    wanted = "a TopicPartition, or the number of a partition"
-    _check_type(f"a key of {name}", key, wanted, TopicPartition, int)
+    expected = "a TopicPartition, or the number of a partition"
+    _check_type(f"a key of {name}", key, expected, TopicPartition, int)
     if isinstance(key, int) and len(topics) > 1:
         raise ConfigError(
             f"{name} must have TopicPartitions as keys, since several topics are read"
@@ -179,11 +179,11 @@ def _checked_key(name: str, key: Any, topics: set[str]) -> TopicPartition:
     return partition
 
 
-def _checked_place(name: str, place: Any) -> int | datetime:
-    if isinstance(place, datetime):
-        return _checked_time(name, place)
-    _check_type(name, place, f"{accepted_numbers(STAND_INS)}, or a datetime", int)
-    offset: int = place
+def _checked_value(name: str, value: Any) -> int | datetime:
+    if isinstance(value, datetime):
+        return _checked_time(name, value)
+    _check_type(name, value, f"{accepted_numbers(STAND_INS)}, or a datetime", int)
+    offset: int = value
     if not EARLIEST_OFFSET <= offset <= LONG_MAX:
         raise ConfigError(f"{name} must be {accepted_numbers(STAND_INS)}, not {offset}")
     return offset

@@ -76,7 +76,6 @@ class OpenRead:
         self._reading = threading.Lock()
 
     def __iter__(self) -> Self:
-        """Return the iterator itself."""
         return self
 
     def __next__(self) -> pa.RecordBatch:
@@ -128,7 +127,6 @@ class OpenReads:
     """
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._reads: WeakSet[OpenRead] = WeakSet()
 
     def add(self, read: OpenRead) -> OpenRead:
@@ -245,8 +243,14 @@ def _ranges(
                 f"{ends[partition]}"
             )
     return [
-        PartitionRange(*each, starts[each], ends[each], ids[each].topic_id, ids[each].leader_epoch)
-        for each in partitions
+        PartitionRange(
+            *partition,
+            starts[partition],
+            ends[partition],
+            ids[partition].topic_id,
+            ids[partition].leader_epoch,
+        )
+        for partition in partitions
     ]
 
 
@@ -259,17 +263,24 @@ def _offsets(
     timeout = client.config.default_api_timeout_ms / 1000
     if isinstance(position, dict):
         check_same_partitions(name, position, partitions, STAND_INS)
-        wanted = position
+        positions = position
     else:
-        wanted = dict.fromkeys(partitions, position)
-    times = {one: _milliseconds(it) for one, it in wanted.items() if isinstance(it, datetime)}
-    offsets = {one: it for one, it in wanted.items() if isinstance(it, int)}
+        positions = dict.fromkeys(partitions, position)
+    times = {
+        partition: _milliseconds(value)
+        for partition, value in positions.items()
+        if isinstance(value, datetime)
+    }
+    offsets = {partition: value for partition, value in positions.items() if isinstance(value, int)}
     if times:
-        found = client.offsets_for_times(times, timeout=timeout)
+        found_offsets = client.offsets_for_times(times, timeout=timeout)
         # No record is so late: there is nothing to read from there on.
-        offsets |= {one: LATEST_OFFSET if it is None else it for one, it in found.items()}
-    latest = [one for one, offset in offsets.items() if offset == LATEST_OFFSET]
-    earliest = [one for one, offset in offsets.items() if offset == EARLIEST_OFFSET]
+        offsets |= {
+            partition: LATEST_OFFSET if offset is None else offset
+            for partition, offset in found_offsets.items()
+        }
+    latest = [partition for partition, offset in offsets.items() if offset == LATEST_OFFSET]
+    earliest = [partition for partition, offset in offsets.items() if offset == EARLIEST_OFFSET]
     return {
         **offsets,
         **client.latest_offsets(latest, timeout=timeout),
@@ -291,10 +302,10 @@ def _read(
     poll_timeout: float,
 ) -> Iterator[pa.RecordBatch]:
     with client:
-        for each in ranges:
+        for partition_range in ranges:
             yield from read_range(
                 client,
-                each,
+                partition_range,
                 schema,
                 fail_on_data_loss=fail_on_data_loss,
                 on_data_loss=_warn,

@@ -24,7 +24,6 @@ class TopicUpdates:
     """The metadata requests of one consumer; `advance` is called under the lock."""
 
     def __init__(self, context: ConsumerContext) -> None:
-        """Start without topics."""
         self._context = context
         self._is_updating = False
         self._is_matching = False
@@ -88,7 +87,7 @@ class TopicUpdates:
 
     def _topics(self) -> frozenset[str]:
         subscriptions = self._context.subscriptions
-        assigned = {each.topic for each in subscriptions.assigned_partitions}
+        assigned = {partition.topic for partition in subscriptions.assigned_partitions}
         return subscriptions.subscription.metadata_topics | assigned
 
     async def _update(self) -> None:

@@ -47,20 +47,20 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Build the command line parser."""
-    made = argparse.ArgumentParser(
+    argument_parser = argparse.ArgumentParser(
         prog=program_name("pykafka-devbroker", "spark_kafka_sink.devbroker"),
         description="A Kafka-compatible broker for development.",
     )
-    add_version(made)
-    add_listener_arguments(made)
-    made.add_argument(
+    add_version(argument_parser)
+    add_listener_arguments(argument_parser)
+    argument_parser.add_argument(
         "--brokers",
         type=_positive,
         default=1,
         metavar="NUMBER",
         help="number of brokers, on consecutive ports from --port (default: %(default)s)",
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--racks",
         type=lambda text: tuple(text.split(",")),
         default=(),
@@ -68,13 +68,13 @@ def parser() -> argparse.ArgumentParser:
         help="rack of each broker; consumers in another rack than the leader's are sent to a "
         "follower in their own",
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIRECTORY",
         help="store topics and records there, in Kafka's file format (default: in memory)",
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--topic",
         action="append",
         default=[],
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         help="create a topic, unless it exists in --data-dir; may be given several times. Topics "
         "keep records of any age unless retention.ms is set",
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--fault",
         action="append",
         default=[],
@@ -92,13 +92,15 @@ def parser() -> argparse.ArgumentParser:
         f"{', '.join(ACTIONS)}; produce:drop-answer:3 appends three times without a response; "
         "may be given several times",
     )
-    made.add_argument("--log-requests", action="store_true", help="log each request to stderr")
-    made.add_argument(
+    argument_parser.add_argument(
+        "--log-requests", action="store_true", help="log each request to stderr"
+    )
+    argument_parser.add_argument(
         "--no-auto-create-topics",
         action="store_true",
         help="do not create topics on demand",
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--transaction-version",
         type=int,
         choices=(0, 2),
@@ -106,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
         help="level of the feature transaction.version: 2 as in Kafka 4, 0 as in older versions "
         "(default: %(default)s)",
     )
-    return made
+    return argument_parser
 
 
 def _positive(text: str) -> int:
@@ -141,37 +143,37 @@ def _topic(text: str) -> _Topic:
 
 def _addresses(server: ClusterServer, listeners: Sequence[Listener]) -> str:
     """Return the addresses for clients, with security protocols unless there is only PLAINTEXT."""
-    if [each.security_protocol for each in listeners] == [SecurityProtocol.PLAINTEXT]:
+    if [listener.security_protocol for listener in listeners] == [SecurityProtocol.PLAINTEXT]:
         return server.bootstrap_servers(listeners[0].name)
     return ",".join(
-        f"{each.security_protocol}://{address}"
-        for each in listeners
-        for address in server.addresses(each.name).values()
+        f"{listener.security_protocol}://{address}"
+        for listener in listeners
+        for address in server.addresses(listener.name).values()
     )
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run until a signal arrives; return the exit code."""
-    arguments = parser().parse_args(given)
+    options = parser().parse_args(arguments)
     settings = BrokerSettings(
-        auto_create_topics=not arguments.no_auto_create_topics,
-        default_replication_factor=usual_replication_factor(arguments.brokers),
-        transaction_version=arguments.transaction_version,
-        racks=arguments.racks,
-        rack_aware_replica_selector=bool(arguments.racks),
+        auto_create_topics=not options.no_auto_create_topics,
+        default_replication_factor=usual_replication_factor(options.brokers),
+        transaction_version=options.transaction_version,
+        racks=options.racks,
+        rack_aware_replica_selector=bool(options.racks),
         # Records of demos and tests have event times of any age.
         topic_defaults=TopicConfig(retention_ms=-1),
     )
     try:
-        brokers = brokers_of(settings, arguments.brokers, data_dir=arguments.data_dir)
+        brokers = brokers_of(settings, options.brokers, data_dir=options.data_dir)
     except ConfigError as error:
         sys.stderr.write(f"cannot start: {error}\n")
         return 1
     server = ClusterServer(brokers)
 
     def on_listening() -> None:
-        for topic in arguments.topic:
-            if arguments.data_dir is None or server.cluster.topic(topic.name) is None:
+        for topic in options.topic:
+            if options.data_dir is None or server.cluster.topic(topic.name) is None:
                 server.cluster.create_topic(
                     topic.name,
                     partitions=topic.partitions,
@@ -181,14 +183,14 @@ def main(given: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"listening on {_addresses(server, listeners)}\n")
         sys.stdout.flush()
 
-    if arguments.log_requests:
+    if options.log_requests:
         logging.basicConfig(format="%(asctime)s %(message)s")
         request_logger.setLevel(logging.INFO)
     try:
-        for text in arguments.fault:
+        for text in options.fault:
             fault = parse_fault(text)
             server.faults.on(fault.api_key, fault.action, times=fault.times)
-        listeners = listeners_of(arguments, os.environ)
+        listeners = listeners_of(options, os.environ)
         for warning in exposure_warnings(listeners):
             sys.stderr.write(f"warning: {warning}\n")
         server.lay_out(listeners)

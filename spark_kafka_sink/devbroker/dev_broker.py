@@ -240,9 +240,9 @@ class DevBroker:
         """
 
         def elect(broker: Broker) -> None:
-            place = TopicPartition(topic, partition)
-            leader = broker.cluster.leader(place) if node_id is None else node_id
-            broker.cluster.elect_unclean_leader(place, end_offset, leader)
+            topic_partition = TopicPartition(topic, partition)
+            leader = broker.cluster.leader(topic_partition) if node_id is None else node_id
+            broker.cluster.elect_unclean_leader(topic_partition, end_offset, leader)
 
         self._call(elect)
 
@@ -254,8 +254,8 @@ class DevBroker:
         `resume_replication`, or once it leads. `topic` and `partition` name the partition.
         Raises RefusedError if the broker `node_id` is not a follower.
         """
-        place = TopicPartition(topic, partition)
-        self._call(lambda broker: broker.cluster.stop_replication(place, node_id))
+        topic_partition = TopicPartition(topic, partition)
+        self._call(lambda broker: broker.cluster.stop_replication(topic_partition, node_id))
 
     def resume_replication(self, topic: str, partition: int, node_id: int) -> None:
         """Make a follower catch up with its leader.
@@ -263,8 +263,8 @@ class DevBroker:
         `topic` and `partition` name the partition, and `node_id` the broker. Raises RefusedError if
         there is no such partition.
         """
-        place = TopicPartition(topic, partition)
-        self._call(lambda broker: broker.cluster.resume_replication(place, node_id))
+        topic_partition = TopicPartition(topic, partition)
+        self._call(lambda broker: broker.cluster.resume_replication(topic_partition, node_id))
 
     def compact(self, topic: str) -> None:
         """Compact a topic now: only the last record of each key remains, at its offset.
@@ -277,8 +277,8 @@ class DevBroker:
 
         def compact(broker: Broker) -> None:
             for partition in broker.cluster.existing_topic(topic).partitions:
-                place = TopicPartition(topic, partition.index)
-                broker.cluster.logs.compact(place, self._server.clock())
+                topic_partition = TopicPartition(topic, partition.index)
+                broker.cluster.logs.compact(topic_partition, self._server.clock())
 
         self._call(compact)
 

@@ -34,7 +34,6 @@ class TopicRecords(dict[int, list[Record]]):
     """
 
     def __init__(self, topic: str, records: Mapping[int, list[Record]]) -> None:
-        """Create the records of a topic."""
         super().__init__(records)
         self.topic = topic
 
@@ -57,7 +56,7 @@ class TopicRecords(dict[int, list[Record]]):
         def cell(data: bytes | None) -> bytes | str | None:
             return data.decode(errors="replace") if text and data is not None else data
 
-        header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+        header_type = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
         columns: dict[str, tuple[Any, list[Any]]] = {
             "partition": (pa.int32(), [number for number in self for _ in self[number]]),
             "offset": (pa.int64(), [record.offset for record in self._all()]),
@@ -71,8 +70,8 @@ class TopicRecords(dict[int, list[Record]]):
             "key": (kind, [cell(record.key) for record in self._all()]),
             "value": (kind, [cell(record.value) for record in self._all()]),
             "headers": (
-                pa.list_(header),
-                [[each._asdict() for each in record.headers] for record in self._all()],
+                pa.list_(header_type),
+                [[header._asdict() for header in record.headers] for record in self._all()],
             ),
         }
         return pa.table(

@@ -128,7 +128,9 @@ class OffsetOutOfRangeError(KafkaError):
     def __init__(self, offsets: Mapping[Any, int]) -> None:
         """Build the message from the partitions and their offsets."""
         self.offsets = dict(offsets)
-        places = [f"{place} at offset {offset}" for place, offset in sorted(self.offsets.items())]
+        places = [
+            f"{partition} at offset {offset}" for partition, offset in sorted(self.offsets.items())
+        ]
         super().__init__(
             f"{listed(places)}: {self._cause}. Call seek with another offset, or set "
             "auto.offset.reset to earliest or latest"

@@ -56,8 +56,10 @@ class RecordError(KafkaError):
     ) -> None:
         """Build the message from the row's place, the cause and the advice."""
         known = {"row": row, "topic": topic, "partition": partition}
-        place = ", ".join(f"{name} {it!r}" for name, it in known.items() if it is not None)
-        super().__init__(f"{place}: {cause}. {advice}" if place else f"{cause}. {advice}")
+        location = ", ".join(
+            f"{name} {value!r}" for name, value in known.items() if value is not None
+        )
+        super().__init__(f"{location}: {cause}. {advice}" if location else f"{cause}. {advice}")
         self.cause = cause
         self.row = row
         self.topic = topic

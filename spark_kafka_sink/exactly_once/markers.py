@@ -79,30 +79,30 @@ def ensure_markers(admin: DriverClient, ended: Sequence[Ended], budget: Budget) 
         missing, unknown = _missing(admin, pending, held, budget)
         checks += 1
         if checks > MAX_CHECKS + _REPAIRS:
-            return [one for one, _ in missing]
+            return [transaction for transaction, _ in missing]
         if checks > MAX_CHECKS:
-            for one, places in missing:
-                answer = _write(admin, one, places, budget)
+            for transaction, partitions in missing:
+                answer = _write(admin, transaction, partitions, budget)
                 logger.warning(
                     "Kafka has lost the transaction marker of %s in %s (KAFKA-20734), so it is "
                     "written again; the coordinator's answer: %s",
-                    one.end.transactional_id,
-                    ", ".join(map(str, places)),
+                    transaction.end.transactional_id,
+                    ", ".join(map(str, partitions)),
                     answer,
                 )
-        for one, places in unknown:
+        for transaction, partitions in unknown:
             # Harmless if the marker exists. Whether it worked cannot be checked afterwards either.
-            _write(admin, one, places, budget)
-        pending = [one for one, _ in missing]
+            _write(admin, transaction, partitions, budget)
+        pending = [transaction for transaction, _ in missing]
     return []
 
 
 def _write(
-    admin: DriverClient, one: Ended, places: Sequence[TopicPartition], budget: Budget
+    admin: DriverClient, transaction: Ended, partitions: Sequence[TopicPartition], budget: Budget
 ) -> EndAnswer:
     return admin.write_markers(
-        one.end._replace(producer=one.after),
-        places,
+        transaction.end._replace(producer=transaction.after),
+        partitions,
         timeout=budget.left("writing transaction markers"),
     )
 
@@ -112,9 +112,9 @@ def _held(
 ) -> Collection[TopicPartition]:
     """Return the partitions where a transaction is open below the end of these transactions."""
     behind: dict[TopicPartition, int] = {}
-    for one in ended:
-        for place, offset in one.written.items():
-            behind[place] = max(offset, behind.get(place, offset))
+    for transaction in ended:
+        for partition, offset in transaction.written.items():
+            behind[partition] = max(offset, behind.get(partition, offset))
     if not behind:
         return ()
     return admin.wait_until_stable(
@@ -134,25 +134,36 @@ def _missing(
     """
     open_in: dict[TopicPartition, dict[int, int]] = {}
     unknown = set()
-    for place in held:
+    for partition in held:
         try:
-            found = admin.open_producers(place, timeout=budget.left("looking for open producers"))
+            producers = admin.open_producers(
+                partition, timeout=budget.left("looking for open producers")
+            )
         except BrokerError as error:
             logger.info(
-                "could not list the producers with open transactions in %s: %s", place, error
+                "could not list the producers with open transactions in %s: %s", partition, error
             )
-            unknown.add(place)
+            unknown.add(partition)
         else:
-            open_in[place] = {one.producer.producer_id: one.producer.epoch for one in found}
+            open_in[partition] = {
+                open_producer.producer.producer_id: open_producer.producer.epoch
+                for open_producer in producers
+            }
 
-    def is_missing(one: Ended, place: TopicPartition) -> bool:
+    def is_missing(transaction: Ended, partition: TopicPartition) -> bool:
         # A later transaction of the same producer (a higher epoch) is legitimately open.
-        producer = one.end.producer
-        epoch = open_in.get(place, {}).get(producer.producer_id)
+        producer = transaction.end.producer
+        epoch = open_in.get(partition, {}).get(producer.producer_id)
         return epoch is not None and epoch <= producer.epoch
 
     def select(is_one: Callable[[Ended, TopicPartition], bool]) -> _Places:
-        found = [(one, [place for place in one.written if is_one(one, place)]) for one in ended]
-        return [(one, places) for one, places in found if places]
+        selected = [
+            (
+                transaction,
+                [partition for partition in transaction.written if is_one(transaction, partition)],
+            )
+            for transaction in ended
+        ]
+        return [(transaction, partitions) for transaction, partitions in selected if partitions]
 
-    return select(is_missing), select(lambda _, place: place in unknown)
+    return select(is_missing), select(lambda _, partition: partition in unknown)

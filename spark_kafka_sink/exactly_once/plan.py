@@ -127,13 +127,13 @@ def winners_of(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:
     Raises OvertakenError for a message of another plan, and ExactlyOnceError if two messages name
     the same transactional id.
     """
-    for one in prepared:
-        if one.generation != plan.generation:
+    for task in prepared:
+        if task.generation != plan.generation:
             raise OvertakenError(
-                f"a task wrote under generation {one.generation}, but this driver has "
+                f"a task wrote under generation {task.generation}, but this driver has "
                 f"{plan.generation}: the task followed the plan of another driver"
             )
-    winners = tuple(one.transaction for one in prepared if one.transaction.ranges)
+    winners = tuple(task.transaction for task in prepared if task.transaction.ranges)
     if len({winner.transactional_id for winner in winners}) != len(winners):
         raise ExactlyOnceError(
             "two tasks used the same transactional id. This is a bug in pykafka: please report it"
@@ -149,19 +149,19 @@ def is_ours(known: WriteRecord, plan: Plan, winners: tuple[Winner, ...]) -> bool
 
 
 def check_open(
-    winner: Winner, found: TransactionDescription | None, planned_at_ms: int, now_ms: int
+    winner: Winner, description: TransactionDescription | None, planned_at_ms: int, now_ms: int
 ) -> None:
     """Raise WinnerLostError unless a winner's transaction is open with enough time left."""
-    if found is None or not found.is_open or found.producer != winner.producer:
-        state = "unknown" if found is None else f"{found.state}, {found.producer}"
+    if description is None or not description.is_open or description.producer != winner.producer:
+        state = "unknown" if description is None else f"{description.state}, {description.producer}"
         raise WinnerLostError(
             f"the transaction of {winner.transactional_id} ({winner.producer}) is no longer open "
             f"(it is {state}): it timed out, or was aborted by an operator or by another driver "
             "that has taken over. None of the batch is visible. If the write took longer than "
             "transaction.timeout.ms, raise it, up to the brokers' transaction.max.timeout.ms"
         )
-    left = _seconds_left(found, planned_at_ms, now_ms)
-    if left < _spare_seconds(found.timeout_ms):
+    left = _seconds_left(description, planned_at_ms, now_ms)
+    if left < _spare_seconds(description.timeout_ms):
         raise WinnerLostError(
             f"the transaction of {winner.transactional_id} times out in {left:.0f} s, "
             "too soon to commit it safely. None of the batch is visible. Raise "
@@ -169,16 +169,16 @@ def check_open(
         )
 
 
-def _seconds_left(found: TransactionDescription, planned_at_ms: int, now_ms: int) -> float:
+def _seconds_left(description: TransactionDescription, planned_at_ms: int, now_ms: int) -> float:
     """Return an estimate of the seconds before a transaction times out.
 
     The start time is by the coordinator's clock. If that is before the plan or in the future, the
     clocks disagree, and the transaction is assumed to be as old as the plan.
     """
-    start_ms = found.start_time_ms
+    start_ms = description.start_time_ms
     if start_ms is None or not planned_at_ms <= start_ms <= now_ms:
         start_ms = planned_at_ms
-    return (found.timeout_ms - (now_ms - start_ms)) / 1000
+    return (description.timeout_ms - (now_ms - start_ms)) / 1000
 
 
 def _spare_seconds(timeout_ms: int) -> float:

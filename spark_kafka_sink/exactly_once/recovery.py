@@ -114,7 +114,10 @@ def winner_fates(admin: DriverClient, winners: Sequence[Winner], budget: Budget)
             after = answer.producer
         fates.append((winner.transactional_id, fate))
         if fate is Fate.COMMITTED:
-            written = {one.topic_partition: one.last_offset + 1 for one in winner.ranges}
+            written = {
+                offset_range.topic_partition: offset_range.last_offset + 1
+                for offset_range in winner.ranges
+            }
             committed.append(Ended(end, next_epoch(end, after), written))
     try:
         lost = ensure_markers(admin, committed, budget)
@@ -123,7 +126,7 @@ def winner_fates(admin: DriverClient, winners: Sequence[Winner], budget: Budget)
             "the batch is decided, but it is unknown whether all of it is visible. The next query "
             f"or job to start under this prefix checks again: {error}"
         ) from error
-    ids = {one.end.transactional_id for one in lost}
+    ids = {transaction.end.transactional_id for transaction in lost}
     return [Fate.UNKNOWN if transactional_id in ids else fate for transactional_id, fate in fates]
 
 
@@ -217,13 +220,17 @@ def list_open(
         timeout=budget.left("listing open transactions"),
     )
     described = admin.describe_transactions(
-        [one.transactional_id for one in listed if one.transactional_id not in without],
+        [
+            transaction.transactional_id
+            for transaction in listed
+            if transaction.transactional_id not in without
+        ],
         timeout=budget.left("describing transactions"),
     )
     return [
-        OpenTransaction(one.transactional_id, one.producer, one.partitions)
-        for one in described.values()
-        if one is not None and one.is_open
+        OpenTransaction(transaction.transactional_id, transaction.producer, transaction.partitions)
+        for transaction in described.values()
+        if transaction is not None and transaction.is_open
     ]
 
 
@@ -236,21 +243,24 @@ def abort_exactly(
     a transaction ends at its timeout, and holds back read_committed consumers until then.
     """
     todo = list(transactions)
-    ends = [TransactionEnd(one.transactional_id, one.producer, committed=False) for one in todo]
+    ends = [
+        TransactionEnd(transaction.transactional_id, transaction.producer, committed=False)
+        for transaction in todo
+    ]
     answers = admin.end_transactions(ends, timeout=budget.left("aborting transactions"))
     errors = {}
     aborted = []
-    for one, end, answer in zip(todo, ends, answers, strict=True):
+    for transaction, end, answer in zip(todo, ends, answers, strict=True):
         if isinstance(answer, KafkaError):
-            errors[one] = answer
+            errors[transaction] = answer
             logger.warning(
                 "could not abort transaction %s; it remains open, and read_committed consumers "
                 "wait for it, until it times out: %s",
-                one.transactional_id,
+                transaction.transactional_id,
                 answer,
             )
         elif answer.outcome is EndOutcome.ENDED:
-            aborted.append((one, end, next_epoch(end, answer.producer)))
+            aborted.append((transaction, end, next_epoch(end, answer.producer)))
     _ensure_abort_markers(admin, aborted, budget)
     return errors
 
@@ -266,21 +276,25 @@ def _ensure_abort_markers(
     """
     try:
         behind = {
-            place: admin.end_offset(place, timeout=budget.left("reading end offsets"))
-            for place in {place for one, *_ in aborted for place in one.partitions}
+            partition: admin.end_offset(partition, timeout=budget.left("reading end offsets"))
+            for partition in {
+                partition for transaction, *_ in aborted for partition in transaction.partitions
+            }
         }
         ended = [
-            Ended(end, after, {place: behind[place] for place in one.partitions})
-            for one, end, after in aborted
+            Ended(
+                end, after, {partition: behind[partition] for partition in transaction.partitions}
+            )
+            for transaction, end, after in aborted
         ]
         lost = ensure_markers(admin, ended, budget)
     except KafkaError as error:
         logger.warning("could not verify the markers of aborted transactions: %s", error)
         return
-    for one in lost:
+    for transaction in lost:
         logger.error(
             "transaction %s has ended, but some of its records are neither committed nor aborted",
-            one.end.transactional_id,
+            transaction.end.transactional_id,
         )
 
 

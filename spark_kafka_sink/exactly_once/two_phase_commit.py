@@ -338,7 +338,7 @@ class TwoPhaseCommit:
         the commit from deciding before anything is aborted. The next plan aborts transactions that
         remain open.
         """
-        transactions = [one.transaction for one in prepared if one.transaction.ranges]
+        transactions = [task.transaction for task in prepared if task.transaction.ranges]
         if not transactions:
             return False
         budget = Budget.of(self._timer, timeout)
@@ -360,11 +360,11 @@ class TwoPhaseCommit:
             self._admin,
             [
                 recovery.OpenTransaction(
-                    one.transactional_id,
-                    one.producer,
-                    tuple(written.topic_partition for written in one.ranges),
+                    transaction.transactional_id,
+                    transaction.producer,
+                    tuple(written.topic_partition for written in transaction.ranges),
                 )
-                for one in transactions
+                for transaction in transactions
             ],
             budget,
         )

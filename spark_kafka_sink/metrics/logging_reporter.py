@@ -82,14 +82,14 @@ class LoggingMetricsReporter:
     def report(self) -> None:
         """Log the current values."""
         with self._lock:
-            metrics = sorted(self._metrics.values(), key=lambda each: each.metric_name.name)
+            metrics = sorted(self._metrics.values(), key=lambda item: item.metric_name.name)
         lines: dict[str, list[str]] = {}
         for metric in metrics:
             name = metric.metric_name
             value = metric.value()
             if not math.isnan(value):
                 tags = ",".join(f"{tag}={text}" for tag, text in name.tags.items())
-                place = f"{name.group}{{{tags}}}"
-                lines.setdefault(place, []).append(f"{name.name}={value:.10g}")
-        for place, values in sorted(lines.items()):
-            self._logger.info("%s: %s", place, " ".join(values))
+                label = f"{name.group}{{{tags}}}"
+                lines.setdefault(label, []).append(f"{name.name}={value:.10g}")
+        for label, values in sorted(lines.items()):
+            self._logger.info("%s: %s", label, " ".join(values))

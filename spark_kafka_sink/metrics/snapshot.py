@@ -40,7 +40,7 @@ class Summary:
 
     def merged(self, other: Summary) -> Summary:
         """Return the summary of both sets of values together."""
-        known = [each for each in (self.maximum, other.maximum) if each is not None]
+        known = [value for value in (self.maximum, other.maximum) if value is not None]
         return Summary(
             count=self.count + other.count,
             total=self.total + other.total,
@@ -112,8 +112,8 @@ class MetricsSnapshot:
         """Return the totals of both."""
         return MetricsSnapshot(
             **{
-                each.name: _merged(getattr(self, each.name), getattr(other, each.name))
-                for each in fields(self)
+                field.name: _merged(getattr(self, field.name), getattr(other, field.name))
+                for field in fields(self)
             }
         )
 
@@ -121,8 +121,8 @@ class MetricsSnapshot:
         """Return the totals of a period that began with an earlier snapshot."""
         return MetricsSnapshot(
             **{
-                each.name: _since(getattr(self, each.name), getattr(earlier, each.name))
-                for each in fields(self)
+                field.name: _since(getattr(self, field.name), getattr(earlier, field.name))
+                for field in fields(self)
             }
         )
 
@@ -188,13 +188,13 @@ class MetricsSnapshot:
             "for buffer memory": self.bufferpool_wait_time_ns / 1e9,
             "throttled by brokers": self.produce_throttle_time_ms.total / 1e3,
         }
-        waited = [f"{seconds:,.1f} s {what}" for what, seconds in waits.items() if seconds]
+        waited = [f"{seconds:,.1f} s {reason}" for reason, seconds in waits.items() if seconds]
         troubles = {
             "records retried": self.record_retry_total,
             "records failed": self.record_error_total,
             "batches split": self.batch_split_total,
         }
-        troubled = [f"{count:,} {what}" for what, count in troubles.items() if count]
+        troubled = [f"{count:,} {event}" for event, count in troubles.items() if count]
         lines = [line]
         if waited:
             lines.append("waited " + ", ".join(waited))
@@ -203,8 +203,8 @@ class MetricsSnapshot:
         return lines
 
 
-def _merged(one: Any, other: Any) -> Any:
-    return one.merged(other) if isinstance(one, Summary) else one + other
+def _merged(value: Any, other: Any) -> Any:
+    return value.merged(other) if isinstance(value, Summary) else value + other
 
 
 def _since(now: Any, earlier: Any) -> Any:

@@ -59,7 +59,6 @@ class SampledWindows:
     __slots__ = ("_current", "_num_samples", "_samples", "_window", "count", "maximum", "total")
 
     def __init__(self, config: MetricConfig) -> None:
-        """Create it without events."""
         self._num_samples = config.samples
         self._window = config.window
         self._samples: list[_Sample] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import (
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.cluster.metadata import Metadata, MetadataQuestion
+    from spark_kafka_sink.network.cluster.metadata import MetadataQuestion
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
+    from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 
 #: The first Metadata version that returns the authorized operations of a topic (KIP-430).
@@ -77,35 +78,13 @@ class MetadataRecovery:
         self._asking_since = now
 
 
-class MetadataClient(Protocol):
-    """What the updater needs of the network client that it is part of."""
-
-    metadata: Metadata
-
-    @property
-    def last_error(self) -> Exception | None:
-        """The last error of any connection or metadata request."""
-
-    async def least_loaded_connection(self, deadline: float) -> BrokerConnection:
-        """Return a connection to any node; raise NetworkError if none is open by the deadline."""
-
-    def note_error(self, error: Exception) -> None:
-        """Record an error, to be named as the cause when time runs out."""
-
-    def rebootstrap(self) -> None:
-        """Start again from bootstrap.servers."""
-
-    def unreachable(self) -> NetworkError:
-        """Return the error for a timeout without a response."""
-
-
 class MetadataUpdater:
     """The part of a network client that keeps its metadata up to date."""
 
     def __init__(
         self,
         config: ClientConfig,
-        client: MetadataClient,
+        client: NetworkClient,
         *,
         on_change: Callable[[], None],
         include_topic_authorized_operations: bool,
@@ -119,7 +98,7 @@ class MetadataUpdater:
         self._loop = asyncio.get_running_loop()
         self._question: asyncio.Task[None] | None = None
         #: Done when the next request has ended.
-        self._asked: asyncio.Future[None] = self._loop.create_future()
+        self._request_ended: asyncio.Future[None] = self._loop.create_future()
         self._answered_by: Node | None = None
         self._recovery = MetadataRecovery(
             enabled=config.metadata_recovery_strategy == "rebootstrap",
@@ -178,8 +157,8 @@ class MetadataUpdater:
             raise
         finally:
             self._question = None
-            self._asked.set_result(None)
-            self._asked = self._loop.create_future()
+            self._request_ended.set_result(None)
+            self._request_ended = self._loop.create_future()
             self._on_change()
 
     def _request(self, question: MetadataQuestion, connection: BrokerConnection) -> MetadataRequest:
@@ -200,8 +179,8 @@ class MetadataUpdater:
         if not response.brokers:
             raise NetworkError(f"{node} returned no brokers: it is probably still starting")
         # Topics that were not requested would be kept for good.
-        asked = frozenset(question.topics)
-        topics = tuple(each for each in response.topics if each.name in asked)
+        requested = frozenset(question.topics)
+        topics = tuple(topic for topic in response.topics if topic.name in requested)
         answer = replace(response, topics=topics)
         self._metadata.update(answer, self._loop.time(), is_full=question.is_full)
         self._answered_by = node
@@ -220,7 +199,7 @@ class MetadataUpdater:
         while (updated_at := self._metadata.updated_at) is None or updated_at < began:
             next_look = min(self._metadata.next_update_at(), deadline)
             if next_look > self._loop.time():
-                await done_by(self._asked, next_look)
+                await done_by(self._request_ended, next_look)
                 continue
             try:
                 await self.update(deadline)
@@ -248,12 +227,12 @@ class MetadataUpdater:
         (like the Java producer's max.block.ms), NetworkError if no broker answers, and whatever
         `update` raises at once.
         """
-        wanted = list(topics)
+        names = list(topics)
         began = self._loop.time() if since is None else since
-        for topic in wanted:
+        for topic in names:
             self._want(topic, self._loop.time())
         failure: KafkaError | None = None
-        while missing := [topic for topic in wanted if not self._is_known(topic, partition)]:
+        while missing := [topic for topic in names if not self._is_known(topic, partition)]:
             now = self._loop.time()
             if now >= deadline:
                 waited = f"{now - began:.1f} s ({limit})"
@@ -264,7 +243,7 @@ class MetadataUpdater:
             next_look = min(self._metadata.next_update_at(), deadline)
             if next_look > now:
                 # Another caller may send a request in the meantime.
-                await done_by(self._asked, next_look)
+                await done_by(self._request_ended, next_look)
                 continue
             try:
                 await self.update(deadline)

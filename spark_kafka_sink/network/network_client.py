@@ -156,12 +156,14 @@ class BootstrapNodes:
             return
         try:
             async with asyncio.timeout_at(deadline):
-                found = await asyncio.gather(*(self._resolve(*server) for server in self._servers))
+                resolved = await asyncio.gather(
+                    *(self._resolve(*server) for server in self._servers)
+                )
         except TimeoutError:
             return
-        self._is_resolved = all(is_found for _, is_found in found)
+        self._is_resolved = all(is_found for _, is_found in resolved)
         self.nodes = self._numbered(
-            list(dict.fromkeys(server for servers, _ in found for server in servers))
+            list(dict.fromkeys(server for servers, _ in resolved for server in servers))
         )
 
     async def _resolve(self, host: str, port: int) -> tuple[list[tuple[str, int]], bool]:
@@ -377,7 +379,7 @@ class NetworkClient:
     @property
     def requests_in_flight(self) -> int:
         """The number of requests that are awaiting a response, on all connections."""
-        return sum(each.in_flight_count for each in list(self._connections.values()))
+        return sum(connection.in_flight_count for connection in list(self._connections.values()))
 
     @property
     def connection_count(self) -> int:
@@ -553,31 +555,31 @@ class NetworkClient:
             now = self._loop.time()
             if self._rebootstrap_due_at() <= now:
                 self.rebootstrap()
-            found = self.least_loaded_node(now)
-            if found is None and self._maybe_rebootstrap():
+            least_loaded = self.least_loaded_node(now)
+            if least_loaded is None and self._maybe_rebootstrap():
                 continue
-            if found is not None and found.availability in {
+            if least_loaded is not None and least_loaded.availability in {
                 Availability.READY,
                 Availability.SATURATED,
             }:
-                return self._connections[found.node.node_id]
+                return self._connections[least_loaded.node.node_id]
             if now >= deadline:
                 raise self.unreachable()
-            await self._wait_for_node(found, now, deadline)
+            await self._wait_for_node(least_loaded, now, deadline)
 
     async def _wait_for_node(
-        self, found: LeastLoadedNode | None, now: float, deadline: float
+        self, least_loaded: LeastLoadedNode | None, now: float, deadline: float
     ) -> None:
         until = min(deadline, self._rebootstrap_due_at())
-        if found is None or found.availability is Availability.THROTTLED:
+        if least_loaded is None or least_loaded.availability is Availability.THROTTLED:
             known = self.metadata.snapshot.nodes.values() or self._bootstrap.nodes
-            nodes = known if found is None else (found.node,)
+            nodes = known if least_loaded is None else (least_loaded.node,)
             retry_at = min(self._states.ready_at(node.node_id) for node in nodes)
             await asyncio.sleep(max(min(retry_at, until) - now, 0))
             return
-        attempt = self._connecting.get(found.node.node_id)
+        attempt = self._connecting.get(least_loaded.node.node_id)
         if attempt is None:
-            attempt = self._start_connecting(found.node, now)
+            attempt = self._start_connecting(least_loaded.node, now)
         if await done_by(attempt, until) and not attempt.cancelled():
             error = attempt.exception()
             if isinstance(error, (UnsupportedVersionError, *REFUSALS)):

@@ -92,12 +92,12 @@ class KafkaStreamListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 -- Spark's name
         """Pass on the progress of a query; `event` is Spark's."""
         progress = json.loads(event.progress.json)
-        found = progress_event(progress)
+        stream_event = progress_event(progress)
         # The listener may have been added after the start.
-        self._runs.setdefault(found.query_id, _Run(found.query, found.run_id))
-        if found.wrote_batch:
-            found = progress_event(progress, self._report(found))
-        self._export(found)
+        self._runs.setdefault(stream_event.query_id, _Run(stream_event.query, stream_event.run_id))
+        if stream_event.wrote_batch:
+            stream_event = progress_event(progress, self._report(stream_event))
+        self._export(stream_event)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 -- Spark's name
         """Pass on that a query waits for data; `event` is Spark's."""

@@ -60,11 +60,11 @@ def _find(
 ) -> tuple[Mapping[str, Any] | None, bool]:
     """Return the report in these lines, and whether earlier lines need not be searched."""
     for line in reversed(lines):
-        found = json.loads(line)
-        if not isinstance(found, dict) or "batch_id" not in found:
+        report = json.loads(line)
+        if not isinstance(report, dict) or "batch_id" not in report:
             raise ValueError("a line of the report is not about a micro-batch")
-        if found.get("query_id") != query_id or found["batch_id"] < batch_id:
+        if report.get("query_id") != query_id or report["batch_id"] < batch_id:
             return None, True
-        if found["batch_id"] == batch_id:
-            return found, True
+        if report["batch_id"] == batch_id:
+            return report, True
     return None, False

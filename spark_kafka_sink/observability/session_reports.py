@@ -36,8 +36,8 @@ class SessionReports:
         It is None for a query that does not write by this sink. Raises PySparkException if the
         session cannot be asked.
         """
-        asked = request(query_id, limit=1, report_id=None, batch_id=batch_id)
-        for record in ask(self._spark, asked):
+        request_json = request(query_id, limit=1, report_id=None, batch_id=batch_id)
+        for record in ask(self._spark, request_json):
             # A driver with an older version of this package returns its newest report.
             if record["batch_id"] == batch_id:
                 report = WriteReport.from_record(record)

@@ -84,7 +84,7 @@ class StreamEvent:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is known, ready for JSON; the keys are those of the log lines."""
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "event": self.kind.value,
             "timestamp": self.timestamp,
             "query": self.query,
@@ -95,12 +95,15 @@ class StreamEvent:
             "output_rows": self.output_rows,
             "batch_seconds": self.batch_seconds,
             "phase_seconds": dict(self.phase_seconds) or None,
-            "lag_records": {topic: sum(each.values()) for topic, each in self.lag.items()} or None,
+            "lag_records": {
+                topic: sum(partitions.values()) for topic, partitions in self.lag.items()
+            }
+            or None,
             "sink": None if self.report is None else sink_numbers(self.report),
         }
         if self.kind is EventKind.TERMINATED:
-            found |= {"failed": self.is_failed, "error_class": self.error_class}
-        return {key: value for key, value in found.items() if value is not None}
+            values |= {"failed": self.is_failed, "error_class": self.error_class}
+        return {key: value for key, value in values.items() if value is not None}
 
 
 class StreamExporter(Protocol):
@@ -152,7 +155,7 @@ def sink_numbers(report: Mapping[str, Any]) -> dict[str, Any]:
         "rows": report.get("rows"),
         "bytes": report.get("bytes"),
         "records_by_topic": {
-            topic: sum(each["records"] for each in partitions)
+            topic: sum(partition["records"] for partition in partitions)
             for topic, partitions in topics.items()
         },
         "requests": metrics.get("request-total"),
@@ -174,7 +177,7 @@ def _seconds(value: float | None, per_second: int) -> float | None:
 
 def _input_rows(progress: Mapping[str, Any], sources: list[Mapping[str, Any]]) -> int:
     rows = progress.get("numInputRows")
-    return int(sum(each["numInputRows"] for each in sources) if rows is None else rows)
+    return int(sum(source["numInputRows"] for source in sources) if rows is None else rows)
 
 
 def _output_rows(progress: Mapping[str, Any]) -> int | None:

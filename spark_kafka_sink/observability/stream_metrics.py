@@ -262,8 +262,12 @@ def _report_samples(query: str, report: Mapping[str, object]) -> Iterator[Sample
     topics = report.get("topics")
     if isinstance(topics, dict):
         for topic, partitions in topics.items():
-            yield Sample(SINK_RECORDS, sum(each["records"] for each in partitions), (query, topic))
-            yield Sample(SINK_BYTES, sum(each["bytes"] for each in partitions), (query, topic))
+            yield Sample(
+                SINK_RECORDS, sum(partition["records"] for partition in partitions), (query, topic)
+            )
+            yield Sample(
+                SINK_BYTES, sum(partition["bytes"] for partition in partitions), (query, topic)
+            )
     numbers = sink_numbers(report)
     for name, metric in _OF_REPORT.items():
         if name in numbers:

@@ -96,7 +96,6 @@ class OpenProducers:
     """
 
     def __init__(self) -> None:
-        """Begin without any."""
         #: A producer whose network thread has ended may be garbage-collected.
         self._cores: WeakSet[ProducerCore] = WeakSet()
         # Producers that were dropped are closed by threads of their own.

@@ -240,24 +240,28 @@ class ProducerCore:
         self._client.close_unsent()
         self.gatherer.fail_all(error)
 
-    # --- services for the parts: `SendingSide`
+    # --- services for the parts: the way of closed batches
 
     def fail_if_transaction_not_ready(self) -> None:
-        """Implement `SendingSide`."""
+        """Raise the error of a transactional producer whose transaction accepts no records."""
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.fail_if_not_ready_for_send()
 
     @property
     def has_incomplete(self) -> bool:
-        """Implement `SendingSide`."""
+        """Whether any closed batch is neither acknowledged nor failed."""
         return self.accumulator.has_incomplete
 
     def is_queue_empty(self, topic_partition: TopicPartition) -> bool:
-        """Implement `SendingSide`."""
+        """Return whether a batch of this partition, if closed now, would be the next to be sent."""
         return self.accumulator.is_queue_empty(topic_partition)
 
     def sendable_at(self, topic_partition: TopicPartition, now: float) -> float:
-        """Implement `SendingSide`."""
+        """Return when a batch of this partition, if closed now, could be sent; `now` for at once.
+
+        Returns `NEVER` if that depends on an event that wakes the network thread anyway. Only the
+        network thread may call this.
+        """
         if not self.accumulator.is_queue_empty(topic_partition):
             return NEVER
         leader = self._client.metadata.snapshot.leader_of(topic_partition)
@@ -272,7 +276,10 @@ class ProducerCore:
         return ready_at if ready_at > now else NEVER
 
     def enqueue(self, batch: ProducerBatch) -> bool:
-        """Implement `SendingSide`."""
+        """Add a batch just closed to its queue; raise the error that ended the producer, if any.
+
+        Returns whether the network thread, unless it is the caller, must be woken to send it.
+        """
         is_first = False
         try:
             is_first = self.accumulator.enqueue(batch)
@@ -288,7 +295,10 @@ class ProducerCore:
         return False
 
     def note_failed_send(self, error: Exception, records: int = 1) -> None:
-        """Count records that were added to no batch; their transaction can only be aborted."""
+        """Count records that this error kept from being added to a batch.
+
+        Their transaction can only be aborted.
+        """
         self.sender_metrics.on_send_failed(self.clock(), records)
         self._fail_transaction(error)
 
@@ -297,11 +307,14 @@ class ProducerCore:
             self.transaction_manager.maybe_transition_to_error_state(error)
 
     def note_loss(self, error: Exception) -> None:
-        """Implement `SendingSide`."""
+        """Record a batch that was lost before it could be queued."""
         self.accumulator.note_loss(error)
 
     def refuse(self, error: Exception) -> None:
-        """Implement `SendingSide`."""
+        """Make every later call raise `error`: rows may have been lost on their way to a batch.
+
+        An open transaction can only be aborted then.
+        """
         self.accumulator.refuse(error)
         self._fail_transaction(error)
 
@@ -317,10 +330,10 @@ class ProducerCore:
                 self._wakeup_pending = False
                 raise
 
-    # --- services for the parts: `ClusterView`
+    # --- services for the parts: the cluster as the producer knows it
 
     def count_partitions(self, topic: str) -> int:
-        """Implement `ClusterView`."""
+        """Return the partition count of a known topic; the last one if the topic was deleted."""
         metadata = self._client.metadata
         metadata.add_topic(topic, self.clock())
         count = metadata.snapshot.partition_count(topic)
@@ -329,7 +342,7 @@ class ProducerCore:
         return count or self._partition_counts.get(topic, 0)
 
     def leaders(self, topic: str) -> Sequence[int]:
-        """Implement `ClusterView`."""
+        """Return the node id of each partition's leader, negative for none."""
         known = self._client.metadata.snapshot.topics.get(topic)
         return [partition.leader_id for partition in known.partitions] if known is not None else ()
 
@@ -339,12 +352,12 @@ class ProducerCore:
         return TopicPartitions(topic, len(leaders), led_partitions(leaders))
 
     def queue_sizes(self, topic: str) -> Mapping[int, int]:
-        """Implement `ClusterView`."""
+        """Return the number of queued batches by partition; a missing partition has none."""
         return self.accumulator.queue_sizes(topic)
 
     @property
     def snapshot(self) -> MetadataSnapshot:
-        """Implement `ClusterView`."""
+        """The current metadata of the cluster."""
         return self._client.metadata.snapshot
 
     # --- the callers' threads
@@ -361,7 +374,7 @@ class ProducerCore:
 
     @property
     def is_network_thread(self) -> bool:
-        """Whether the caller is the network thread."""
+        """Whether the caller is the network thread, which compresses nothing itself."""
         return self._thread.is_current
 
     @property

@@ -41,7 +41,7 @@ MAX_STAGED_BYTES = 4_096
 class RecordStaging:
     """The staging of one producer's single records; a full chunk of them is written at once.
 
-    Futures wait for their records here (`record_futures.Gathering`).
+    Futures wait for their records here.
     """
 
     def __init__(
@@ -204,7 +204,11 @@ class RecordStaging:
         return self._core.clock()
 
     def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
-        """Write staged records into batches, until `give_up_at` or until `unless()` is true."""
+        """Write staged records into batches, as many as possible by `give_up_at`.
+
+        Once `unless()` is true, nothing waits any longer. Raises KafkaTimeoutError if nothing could
+        be written.
+        """
         self.check_may_wait()
         self._gatherer.write_staged(give_up_at, unless)
 

@@ -92,9 +92,9 @@ class NumberRows:
         """Use the fields that the version has, and those that it lacks, which have defaults."""
         self._class = message_class
         self._is_flexible = flexible
-        self._get = attrgetter(*(it.name for it in numbers))
-        self._setters = [slot_setter(message_class, it.name) for it in numbers]
-        self._others = [(slot_setter(message_class, it.name), it.default) for it in absent]
+        self._get = attrgetter(*(field.name for field in numbers))
+        self._setters = [slot_setter(message_class, field.name) for field in numbers]
+        self._others = [(slot_setter(message_class, field.name), field.default) for field in absent]
         # With the number of tagged fields, in flexible versions.
         letters = "".join(map(letter, numbers)) + ("B" if flexible else "")
         self._layout = struct.Struct(f">{letters}")
@@ -114,7 +114,7 @@ class NumberRows:
         """Return the elements; None if one of them has tagged fields."""
         new, message_class, is_flexible = object.__new__, self._class, self._is_flexible
         setters, others = self._setters, self._others
-        found = []
+        elements = []
         for row in self._layout.iter_unpack(view):
             if is_flexible and row[-1]:
                 return None
@@ -123,8 +123,8 @@ class NumberRows:
                 set_field(element, value)
             for set_field, value in others:
                 set_field(element, value)
-            found.append(element)
-        return tuple(found)
+            elements.append(element)
+        return tuple(elements)
 
 
 class Codec(NamedTuple):
@@ -290,9 +290,9 @@ def _array_functions(
         reader.count_elements(count)
         if numbers is not None:
             start = reader.position
-            found = numbers.unpack(reader.read_view(count * numbers.size))
-            if found is not None:
-                return found
+            elements = numbers.unpack(reader.read_view(count * numbers.size))
+            if elements is not None:
+                return elements
             reader.position = start
         if count == 1:
             return (read_element(reader),)
@@ -320,19 +320,19 @@ def struct_codec(message_class: type, version: int, *, flexible: bool) -> Codec:
 def _compile(message_class: type, version: int, *, flexible: bool) -> Codec:
     fields = declared_fields(message_class)
     name = message_class.__name__
-    present = [it for it in fields if version in it.spec.versions]
-    absent = [it for it in fields if version not in it.spec.versions]
-    plain = [it for it in present if it.spec.tag is None]
-    tagged = {it.spec.tag: it for it in present if it.spec.tag is not None}
-    for it in (*absent, *tagged.values()):
-        if it.default is MISSING:
-            raise TypeError(f"{name}.{it.name} needs a default: it may be absent")
+    present = [field for field in fields if version in field.spec.versions]
+    absent = [field for field in fields if version not in field.spec.versions]
+    plain = [field for field in present if field.spec.tag is None]
+    tagged = {field.spec.tag: field for field in present if field.spec.tag is not None}
+    for field in (*absent, *tagged.values()):
+        if field.default is MISSING:
+            raise TypeError(f"{name}.{field.name} needs a default: it may be absent")
     if tagged and not flexible:
         raise TypeError(f"{name} version {version} cannot have tagged fields")
 
     parts = _parts(name, plain, version, flexible=flexible)
     tags = _TaggedFields(message_class, tagged, version) if flexible else None
-    refused = [it for it in absent if not it.spec.ignorable]
+    refused = [field for field in absent if not field.spec.ignorable]
     rows = None
     if len(parts) == 1 and len(plain) > 1 and not tagged and not refused:
         rows = NumberRows(message_class, plain, absent, flexible=flexible)
@@ -358,14 +358,14 @@ def _parts(
     message_name: str, fields: list[DeclaredField], version: int, *, flexible: bool
 ) -> list[_Part]:
     parts = []
-    for are_numbers, neighbours in groupby(fields, key=lambda it: bool(letter(it))):
+    for are_numbers, neighbours in groupby(fields, key=lambda field: bool(letter(field))):
         run = list(neighbours)
-        codecs = [_field_codec(message_name, it, version, flexible=flexible) for it in run]
+        codecs = [_field_codec(message_name, field, version, flexible=flexible) for field in run]
         if are_numbers and len(run) > 1:
             codec = _numbers_codec("".join(map(letter, run)), codecs)
-            parts.append(_Part(tuple(it.name for it in run), codec))
+            parts.append(_Part(tuple(field.name for field in run), codec))
         else:
-            parts += [_Part((it.name,), codec) for it, codec in zip(run, codecs, strict=True)]
+            parts += [_Part((field.name,), codec) for field, codec in zip(run, codecs, strict=True)]
     return parts
 
 
@@ -413,7 +413,7 @@ def _compile_write(
     refused: list[DeclaredField],
 ) -> Callable[[Writer, Any], None]:
     writers = [(attrgetter(*names), codec.write) for names, codec in parts]
-    defaults = [(it.name, attrgetter(it.name), it.default) for it in refused]
+    defaults = [(field.name, attrgetter(field.name), field.default) for field in refused]
 
     def write(writer: Writer, value: Any) -> None:
         for name, get, default in defaults:
@@ -436,17 +436,17 @@ def _compile_read(
     readers = [(len(part.names) > 1, part.codec.read) for part in parts]
     setters = [slot_setter(message_class, name) for part in parts for name in part.names]
     # Fields that are not read have their defaults.
-    defaults = [(slot_setter(message_class, it.name), it.default) for it in others]
+    defaults = [(slot_setter(message_class, field.name), field.default) for field in others]
 
     def read(reader: Reader) -> Any:
-        found: list[Any] = []
+        values: list[Any] = []
         for are_several, read_part in readers:
             if are_several:
-                found += read_part(reader)
+                values += read_part(reader)
             else:
-                found.append(read_part(reader))
+                values.append(read_part(reader))
         decoded: Any = object.__new__(message_class)
-        for set_field, value in zip(setters, found, strict=True):
+        for set_field, value in zip(setters, values, strict=True):
             set_field(decoded, value)
         for set_field, value in defaults:
             set_field(decoded, value)

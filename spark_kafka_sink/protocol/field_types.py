@@ -28,7 +28,6 @@ class VersionRange:
     max: int
 
     def __contains__(self, version: int) -> bool:
-        """Return whether a version is in the range."""
         return self.min <= version <= self.max
 
     def __str__(self) -> str:

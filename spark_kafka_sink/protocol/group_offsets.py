@@ -86,8 +86,8 @@ def commit_codes(
     for topic in response.topics:
         name = topic.name if topic.topic_id == ZERO_UUID else topic_names.get(topic.topic_id)
         if name is not None:
-            for it in topic.partitions:
-                yield TopicPartition(name, it.partition_index), it.error_code
+            for partition in topic.partitions:
+                yield TopicPartition(name, partition.partition_index), partition.error_code
 
 
 def offset_fetch_request(
@@ -149,14 +149,17 @@ def fetched_group(
             raise DecodeError(
                 f"a response to OffsetFetch has {len(several)} groups, not the one requested"
             )
-    found = {}
+    offsets = {}
     for topic in group.topics:
         topic_id = topic.topic_id if isinstance(topic, OffsetFetchResponseTopics) else ZERO_UUID
         name = topic.name if topic_id == ZERO_UUID else topic_names.get(topic_id)
         if name is not None:
-            for it in topic.partitions:
+            for partition in topic.partitions:
                 committed = OffsetAndMetadata(
-                    it.committed_offset, it.committed_leader_epoch, it.metadata
+                    partition.committed_offset, partition.committed_leader_epoch, partition.metadata
                 )
-                found[TopicPartition(name, it.partition_index)] = it.error_code, committed
-    return group.error_code, found
+                offsets[TopicPartition(name, partition.partition_index)] = (
+                    partition.error_code,
+                    committed,
+                )
+    return group.error_code, offsets

@@ -243,14 +243,14 @@ def _read_in_place(  # noqa: C901, PLR0911, PLR0912
             length = data[position]
             position += 1
             if length >= _MORE:
-                more = data[position]
+                byte = data[position]
                 position += 1
-                length += (more - 1) << 7
-                if more >= _MORE:
-                    more = data[position]
+                length += (byte - 1) << 7
+                if byte >= _MORE:
+                    byte = data[position]
                     position += 1
-                    length += (more - 1) << 14
-                    if more >= _MORE:
+                    length += (byte - 1) << 14
+                    if byte >= _MORE:
                         return None
             begin, size = position, length
             # Skip the attributes, and the deltas of timestamp and offset.
@@ -264,10 +264,10 @@ def _read_in_place(  # noqa: C901, PLR0911, PLR0912
             length = data[position]
             position += 1
             if length >= _MORE:
-                more = data[position]
+                byte = data[position]
                 position += 1
-                length += (more - 1) << 7
-                if more >= _MORE:
+                length += (byte - 1) << 7
+                if byte >= _MORE:
                     return None
             if length & 1:
                 return None
@@ -275,14 +275,14 @@ def _read_in_place(  # noqa: C901, PLR0911, PLR0912
             length = data[position]
             position += 1
             if length >= _MORE:
-                more = data[position]
+                byte = data[position]
                 position += 1
-                length += (more - 1) << 7
-                if more >= _MORE:
-                    more = data[position]
+                length += (byte - 1) << 7
+                if byte >= _MORE:
+                    byte = data[position]
                     position += 1
-                    length += (more - 1) << 14
-                    if more >= _MORE:
+                    length += (byte - 1) << 14
+                    if byte >= _MORE:
                         return None
             # As in Java, any negative length means null.
             value = None

@@ -62,8 +62,8 @@ def pem_key(text: str) -> str:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    for found in _BLOCK.finditer(text):
-        label, content = found.groups()
+    for match in _BLOCK.finditer(text):
+        label, content = match.groups()
         parameters = _PARAMETER.findall(content)
         base64 = "".join(_PARAMETER.sub("", content).split())
         lines = [base64[i : i + _LINE] for i in range(0, len(base64), _LINE)]

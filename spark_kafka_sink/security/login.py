@@ -128,15 +128,15 @@ def parse_jaas(text: str) -> LoginModule:
 def _tokens(text: str) -> Iterator[_Token]:
     position = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise ValueError("has a quote that is not closed on its line")
-        position = found.end()
-        kind = found.lastgroup
+        position = match.end()
+        kind = match.lastgroup
         if kind in {"single", "double"}:
-            yield _Token(_unescape(found[kind]))
+            yield _Token(_unescape(match[kind]))
         elif kind != "space":
-            yield _Token(found[0], is_mark=kind == "mark")
+            yield _Token(match[0], is_mark=kind == "mark")
 
 
 def _unescape(quoted: str) -> str:
@@ -474,8 +474,8 @@ def _unsecured(options: Mapping[str, str]) -> UnsecuredToken:
 
 def _claims(options: Mapping[str, str]) -> Iterator[tuple[str, object]]:
     for option, value in options.items():
-        kind, found, claim = option.removeprefix(_UNSECURED).partition("Claim_")
-        if not found or not claim or not option.startswith(_UNSECURED):
+        kind, separator, claim = option.removeprefix(_UNSECURED).partition("Claim_")
+        if not separator or not claim or not option.startswith(_UNSECURED):
             continue
         if claim in _RESERVED_CLAIMS:
             raise ValueError(f"sasl.jaas.config: the claim {claim!r} of a token cannot be set")

@@ -44,7 +44,7 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re
 
 def hide(text: str, secrets: Collection[str]) -> str:
     """Return a text with all secrets hidden, however they are encoded in it."""
-    shortest = min((len(it) for it in secrets if len(it) >= _SHORTEST), default=0)
+    shortest = min((len(secret) for secret in secrets if len(secret) >= _SHORTEST), default=0)
     decoded: tuple[str, str] | None = None
     # If one secret contains another, the longer one is hidden first.
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
@@ -90,11 +90,11 @@ def _hide_encoded(text: str, forms: tuple[str, ...]) -> str:
 def _decoded_text(text: str, shortest: int) -> str:
     """Return all texts in which `_hide_encoded` searches, for secrets of at least that length."""
     level = [*_all_decoded(text, shortest), *_transformed(text)]
-    found = [*level]
+    texts = [*level]
     for _ in range(_DEPTH - 1):
-        level = [part for each in level for part in _all_decoded(each, shortest)]
-        found += level
-    return "\0".join(found)
+        level = [part for encoded in level for part in _all_decoded(encoded, shortest)]
+        texts += level
+    return "\0".join(texts)
 
 
 def _all_decoded(text: str, shortest: int) -> Iterator[str]:
@@ -150,9 +150,9 @@ def _decoded(run: str, shortest: int) -> Iterator[str]:
         whole = rest[:-1] if len(rest) % _BASE64_GROUP == 1 else rest
         padded = whole + "=" * (-len(whole) % _BASE64_GROUP)
         yield base64.b64decode(padded).decode("utf-8", "replace")
-    for found in _HEX.finditer(run):
+    for match in _HEX.finditer(run):
         for start in range(2):
-            rest = found[0][start:]
+            rest = match[0][start:]
             yield bytes.fromhex(rest[: len(rest) // 2 * 2]).decode("utf-8", "replace")
 
 

@@ -120,7 +120,7 @@ class SaslClient(Protocol):
         """
 
 
-def no_common_mechanism(wanted: str, offered: Sequence[str]) -> AuthenticationError:
+def no_common_mechanism(requested: str, offered: Sequence[str]) -> AuthenticationError:
     """Return the error for a broker that does not have the requested mechanism."""
     theirs = ", ".join(sorted(offered)) or "none"
     ours = ", ".join(SaslMechanism)
@@ -131,6 +131,6 @@ def no_common_mechanism(wanted: str, offered: Sequence[str]) -> AuthenticationEr
         else "there is no common mechanism: enable one of this client's on the listener"
     )
     return AuthenticationError(
-        f"the broker has not enabled {wanted} (sasl.mechanism) on this listener. The broker "
+        f"the broker has not enabled {requested} (sasl.mechanism) on this listener. The broker "
         f"offers: {theirs}; this client supports: {ours}; {advice}"
     )

@@ -107,10 +107,10 @@ class ScramClient:
         return None
 
     def _client_final(self, server_first: str) -> bytes:
-        found = _SERVER_FIRST.fullmatch(server_first)
-        if found is None:
+        match = _SERVER_FIRST.fullmatch(server_first)
+        if match is None:
             raise AuthenticationError("the broker's first SCRAM message is malformed")
-        nonce, iterations = found["nonce"], int(found["iterations"])
+        nonce, iterations = match["nonce"], int(match["iterations"])
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise AuthenticationError(
                 "the broker's SCRAM message belongs to another exchange: it does not continue this "
@@ -122,7 +122,7 @@ class ScramClient:
                 f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
             )
         salted = hashlib.pbkdf2_hmac(
-            self._hash, self.secret.encode(), _decoded(found["salt"]), iterations
+            self._hash, self.secret.encode(), _decoded(match["salt"]), iterations
         )
         without_proof = f"c={_CHANNEL_BINDING},r={nonce}"
         signed = f"{self._client_first_bare},{server_first},{without_proof}".encode()
@@ -133,12 +133,12 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _check_server_final(self, server_final: str, expected: bytes) -> None:
-        found = _SERVER_FINAL.fullmatch(server_final)
-        if found is None:
+        match = _SERVER_FINAL.fullmatch(server_final)
+        if match is None:
             raise AuthenticationError("the broker's last SCRAM message is malformed")
-        if found["error"] is not None:
-            raise AuthenticationError(f"the broker rejected the authentication: {found['error']}")
-        if not hmac.compare_digest(expected, _decoded(found["signature"])):
+        if match["error"] is not None:
+            raise AuthenticationError(f"the broker rejected the authentication: {match['error']}")
+        if not hmac.compare_digest(expected, _decoded(match["signature"])):
             raise AuthenticationError(
                 "the broker's SCRAM signature is wrong: it does not know this user's password, "
                 "and is not the broker that it claims to be"

@@ -110,11 +110,11 @@ class TlsSettings:
 
     def __post_init__(self) -> None:
         """Raise ValueError, whose message begins with a setting, for contradictory settings."""
-        for each in fields(self):
+        for setting in fields(self):
             # An empty value must not mean the default: without a truststore, the system's
             # certificate authorities are trusted.
-            if getattr(self, each.name) == "":
-                raise ValueError(f"ssl.{each.name.replace('_', '.')} must not be empty")
+            if getattr(self, setting.name) == "":
+                raise ValueError(f"ssl.{setting.name.replace('_', '.')} must not be empty")
         # Java's KeyStore.getInstance ignores case.
         object.__setattr__(self, "truststore_type", self.truststore_type.upper())
         object.__setattr__(self, "keystore_type", self.keystore_type.upper())
@@ -143,12 +143,12 @@ class TlsSettings:
 
     def _check_keystore(self) -> None:
         _check_type("ssl.keystore.type", self.keystore_type)
-        given = self.keystore_key is not None, self.keystore_certificate_chain is not None
-        if any(given) and not all(given):
+        are_set = self.keystore_key is not None, self.keystore_certificate_chain is not None
+        if any(are_set) and not all(are_set):
             raise ValueError(
                 "ssl.keystore.key and ssl.keystore.certificate.chain must be set together"
             )
-        if all(given):
+        if all(are_set):
             _check_inline(
                 "ssl.keystore.key", "ssl.keystore", self.keystore_type, self.keystore_location
             )
@@ -168,7 +168,7 @@ class TlsSettings:
             raise ValueError(
                 "ssl.key.password must be the same as ssl.keystore.password: a PKCS12 store has one"
             )
-        if self.key_password is not None and not (self.keystore_location or any(given)):
+        if self.key_password is not None and not (self.keystore_location or any(are_set)):
             raise ValueError("ssl.key.password requires ssl.keystore.location or ssl.keystore.key")
 
 
@@ -198,7 +198,7 @@ def _version_bounds(settings: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersi
                 "older ones are not secure"
             )
     enabled = {_VERSIONS[version] for version in settings.enabled_protocols or _VERSIONS}
-    allowed = {it for it in enabled if it <= _VERSIONS[_HIGHEST[settings.protocol]]}
+    allowed = {version for version in enabled if version <= _VERSIONS[_HIGHEST[settings.protocol]]}
     if not allowed:
         raise ValueError(f"ssl.protocol={settings.protocol} allows none of ssl.enabled.protocols")
     suites = set(settings.cipher_suites)

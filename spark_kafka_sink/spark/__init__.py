@@ -11,9 +11,9 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "pyspark":
         raise
-    found = "not installed" if find_spec("pyspark") is None else "installed in an older version"
+    state = "not installed" if find_spec("pyspark") is None else "installed in an older version"
     raise ModuleNotFoundError(
-        f"the Spark data source needs PySpark 4.0 or newer, which is {found}: pip install "
+        f"the Spark data source needs PySpark 4.0 or newer, which is {state}: pip install "
         "'pyspark>=4.1,<5' (KafkaProducer, read_arrow and the embedded broker need no PySpark)",
         name="pyspark",
     ) from None

@@ -163,9 +163,9 @@ class KafkaSink(DataSource):
         from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
         from spark_kafka_sink.spark.source.columns import default_columns
 
-        asked = self.options.get(REQUEST_OPTION)
-        if asked is not None:
-            return _report_schema(asked)
+        request_json = self.options.get(REQUEST_OPTION)
+        if request_json is not None:
+            return _report_schema(request_json)
         if PYTHON_REQUEST in self.options:
             return python_schema()
 
@@ -277,8 +277,8 @@ class KafkaSink(DataSource):
         if query_id is not None:
             query_id = _query_id(query_id)
         session = SparkSession.active() if spark is None else spark
-        asked = request(query_id, limit=limit, report_id=report_id)
-        return [WriteReport.from_record(record) for record in ask(session, asked)]
+        request_json = request(query_id, limit=limit, report_id=report_id)
+        return [WriteReport.from_record(record) for record in ask(session, request_json)]
 
 
 #: The same class, by the name for reading.
@@ -294,21 +294,21 @@ def _check_streams() -> None:
         )
 
 
-def _query_id(given: object) -> str:
+def _query_id(query: object) -> str:
     try:
-        return str(uuid.UUID(str(given)))
+        return str(uuid.UUID(str(query)))
     except ValueError:
         raise ValueError(
-            f"query must be a streaming query or its id, not {given!r}: a name is not enough"
+            f"query must be a streaming query or its id, not {query!r}: a name is not enough"
         ) from None
 
 
-def _report_schema(asked: str) -> StructType:
+def _report_schema(request_json: str) -> StructType:
     """Return the answer to a request for reports (on the driver)."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     store = ReportStore.of_driver()
-    answer = "[]" if store is None else store.answer(asked)
+    answer = "[]" if store is None else store.answer(request_json)
     return StructType([StructField(ANSWER, StringType(), nullable=True, metadata={ANSWER: answer})])
 
 

@@ -44,7 +44,9 @@ def _plain(value: Any) -> Any:
         return hashlib.sha256(value.value.encode()).hexdigest()
     if is_dataclass(value):
         return [
-            (each.name, _plain(getattr(value, each.name))) for each in fields(value) if each.compare
+            (field.name, _plain(getattr(value, field.name)))
+            for field in fields(value)
+            if field.compare
         ]
     return value
 
@@ -53,7 +55,6 @@ class IdleClients(Generic[Key, Client]):
     """The idle clients; time is an argument, in seconds of any clock."""
 
     def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        """Create an empty collection."""
         self._idle_seconds = idle_seconds
         self._idle: list[tuple[float, Key, Client]] = []
 
@@ -71,13 +72,13 @@ class IdleClients(Generic[Key, Client]):
     def take_all(self, is_chosen: Callable[[Key], bool]) -> list[Client]:
         """Remove and return the clients of all chosen keys."""
         chosen = [client for _, key, client in self._idle if is_chosen(key)]
-        self._idle = [one for one in self._idle if not is_chosen(one[1])]
+        self._idle = [entry for entry in self._idle if not is_chosen(entry[1])]
         return chosen
 
     def take_expired(self, now: float) -> list[Client]:
         """Remove and return the clients that have been idle for too long."""
-        expired = [one for one in self._idle if one[0] + self._idle_seconds <= now]
-        self._idle = [one for one in self._idle if one[0] + self._idle_seconds > now]
+        expired = [entry for entry in self._idle if entry[0] + self._idle_seconds <= now]
+        self._idle = [entry for entry in self._idle if entry[0] + self._idle_seconds > now]
         return [client for _, _, client in expired]
 
     def until_next_expiry(self, now: float) -> float | None:

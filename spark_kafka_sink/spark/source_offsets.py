@@ -125,7 +125,7 @@ def source_offsets(text: str) -> dict[TopicPartition, int]:
         raise KafkaError(f"it does not begin with {_VERSION_1} or {_VERSION_2}")
     if len(rest) <= _METADATA_LINE:
         raise KafkaError("it ends before the line of the first source")
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     has_source = False
     for number, line in enumerate(rest[_METADATA_LINE:], start=_METADATA_LINE + 2):
         offset = line
@@ -141,10 +141,10 @@ def source_offsets(text: str) -> dict[TopicPartition, int]:
             continue
         has_source = True
         for topic_partition, position in positions.items():
-            found[topic_partition] = min(position, found.get(topic_partition, position))
+            offsets[topic_partition] = min(position, offsets.get(topic_partition, position))
     if not has_source:
         raise KafkaError("none of its sources is Kafka")
-    return found
+    return offsets
 
 
 def _kafka_offsets(line: str, number: int) -> dict[TopicPartition, int] | None:
@@ -157,17 +157,17 @@ def _kafka_offsets(line: str, number: int) -> dict[TopicPartition, int] | None:
         return None
     if not _is_kafka_offset(offset):
         return None
-    found = {
+    positions = {
         TopicPartition(topic, int(partition)): position
         for topic, partitions in offset.items()
         for partition, position in partitions.items()
     }
-    for topic_partition, position in found.items():
+    for topic_partition, position in positions.items():
         if topic_partition.partition > _MAX_PARTITION or not 0 <= position <= _MAX_OFFSET:
             raise KafkaError(
                 f"line {number} has an invalid position: offset {position} of {topic_partition}"
             )
-    return found
+    return positions
 
 
 def _is_kafka_offset(offset: Any) -> bool:

@@ -69,7 +69,7 @@ def in_words_of_options(text: str) -> str:
     >>> in_words_of_options("Raise max.request.size (and the topic's max.message.bytes)")
     "Raise kafka.max.request.size (and the topic's max.message.bytes)"
     """
-    return _SETTING.sub(lambda found: f"kafka.{found[1]}" if found[1] else found[0], text)
+    return _SETTING.sub(lambda match: f"kafka.{match[1]}" if match[1] else match[0], text)
 
 
 def with_task(text: str, task: int) -> str:
@@ -78,7 +78,7 @@ def with_task(text: str, task: int) -> str:
     >>> with_task("row 1, topic 'orders': the timestamp is before 1970", 3)
     "row 1 of task 3, topic 'orders': the timestamp is before 1970"
     """
-    return _ROW.sub(lambda found: f"{found[1]} of task {task}" if found[1] else found[0], text)
+    return _ROW.sub(lambda match: f"{match[1]} of task {task}" if match[1] else match[0], text)
 
 
 def reworded(error: ErrorT) -> ErrorT:

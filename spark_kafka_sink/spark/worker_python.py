@@ -100,7 +100,7 @@ def differences(
             f"Spark starts {executable}, which does not have {' and '.join(missing)}, so a write "
             f"would fail: install spark-kafka-sink there with its dependencies, or {cure}"
         )
-    found = [
+    differing = [
         f"{name} {there[name]} (here it is {here[name]})"
         for name in here
         if name != "executable"
@@ -108,10 +108,10 @@ def differences(
         and there.get(name)
         and _series(name, here[name]) != _series(name, there[name])
     ]
-    if not found:
+    if not differing:
         return None
     return (
-        f"Spark starts {executable}, which has {', '.join(found)}: this check was made with "
+        f"Spark starts {executable}, which has {', '.join(differing)}: this check was made with "
         f"{here['executable']}; if a write fails, {cure}"
     )
 

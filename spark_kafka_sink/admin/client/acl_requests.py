@@ -71,21 +71,21 @@ def creating_acls() -> ItemRequest[AclBinding, CreateAclsResponse, None]:
         request = CreateAclsRequest(
             creations=tuple(
                 AclCreation(
-                    resource_type=it.resource_type,
-                    resource_name=it.name,
-                    resource_pattern_type=it.pattern_type,
-                    principal=it.principal,
-                    host=it.host,
-                    operation=it.operation,
-                    permission_type=it.permission_type,
+                    resource_type=binding.resource_type,
+                    resource_name=binding.name,
+                    resource_pattern_type=binding.pattern_type,
+                    principal=binding.principal,
+                    host=binding.host,
+                    operation=binding.operation,
+                    permission_type=binding.permission_type,
                 )
-                for it in bindings
+                for binding in bindings
             )
         )
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.results],
+            error_codes=lambda answer: [result.error_code for result in answer.results],
             what="CreateAcls",
         )
 
@@ -93,9 +93,9 @@ def creating_acls() -> ItemRequest[AclBinding, CreateAclsResponse, None]:
         response: CreateAclsResponse, bindings: Sequence[AclBinding]
     ) -> Iterator[tuple[AclBinding, KafkaError | None]]:
         # A response that is too short leaves the rest without a result, which is an error.
-        for binding, it in zip(bindings, response.results, strict=False):
-            code = it.error_code
-            yield binding, refusal(code, "CreateAcls", it.error_message) if code else None
+        for binding, result in zip(bindings, response.results, strict=False):
+            code = result.error_code
+            yield binding, refusal(code, "CreateAcls", result.error_message) if code else None
 
     return ItemRequest(what="CreateAcls", build=build, read=read)
 
@@ -107,20 +107,20 @@ def deleting_acls() -> ItemRequest[AclBindingFilter, DeleteAclsResponse, tuple[A
         destination: Destination, filters: Sequence[AclBindingFilter], _seconds: float
     ) -> Call[DeleteAclsResponse]:
         request = DeleteAclsRequest(
-            filters=tuple(DeleteAclsFilter(**_filter_fields(it)) for it in filters)
+            filters=tuple(DeleteAclsFilter(**_filter_fields(acl_filter)) for acl_filter in filters)
         )
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.filter_results],
+            error_codes=lambda answer: [result.error_code for result in answer.filter_results],
             what="DeleteAcls",
         )
 
     def read(
         response: DeleteAclsResponse, filters: Sequence[AclBindingFilter]
     ) -> Iterator[tuple[AclBindingFilter, tuple[AclBinding, ...] | KafkaError]]:
-        for acl_filter, it in zip(filters, response.filter_results, strict=False):
-            yield acl_filter, _deleted(it)
+        for acl_filter, result in zip(filters, response.filter_results, strict=False):
+            yield acl_filter, _deleted(result)
 
     return ItemRequest(what="DeleteAcls", build=build, read=read)
 

@@ -145,9 +145,9 @@ class AdminClient(BlockingClient):
         TOPIC_ALREADY_EXISTS. Raises ValueError if two of the topics have the same name.
         `timeout` is in seconds.
         """
-        given = values_of("new_topics", new_topics, NewTopic)
-        by_name = {topic.name: topic for topic in given}
-        if len(by_name) < len(given):
+        topics = values_of("new_topics", new_topics, NewTopic)
+        by_name = {topic.name: topic for topic in topics}
+        if len(by_name) < len(topics):
             raise ValueError("two of the new topics have the same name")
         request = topic_requests.creating_topics(by_name, validate_only=validate_only)
         return self._items(request, by_name, timeout)
@@ -199,9 +199,9 @@ class AdminClient(BlockingClient):
         `new_partitions` has the new number of partitions by topic. With `validate_only` the
         brokers only check whether they could be added. `timeout` is in seconds.
         """
-        given = new_partitions_of(new_partitions)
-        request = topic_requests.creating_partitions(given, validate_only=validate_only)
-        self._items(request, given, timeout)
+        topics = new_partitions_of(new_partitions)
+        request = topic_requests.creating_partitions(topics, validate_only=validate_only)
+        self._items(request, topics, timeout)
 
     # --- partitions
 
@@ -213,8 +213,10 @@ class AdminClient(BlockingClient):
         The offset -1 is the end of the partition, as in `OffsetSpec.LATEST`. `timeout` is
         in seconds.
         """
-        given = numbers_of("offsets", offsets, "an offset")
-        return self._items(partition_requests.deleting_records(given), given, timeout)
+        first_offsets = numbers_of("offsets", offsets, "an offset")
+        return self._items(
+            partition_requests.deleting_records(first_offsets), first_offsets, timeout
+        )
 
     def list_offsets(
         self,
@@ -233,11 +235,11 @@ class AdminClient(BlockingClient):
         """
         if isolation_level not in _ISOLATION_LEVELS:
             raise ValueError(f"isolation_level must be one of {', '.join(_ISOLATION_LEVELS)}")
-        given = numbers_of("offsets", offsets, "an OffsetSpec or a timestamp")
+        specs = numbers_of("offsets", offsets, "an OffsetSpec or a timestamp")
         request = partition_requests.listing_offsets(
-            given, read_committed=isolation_level == "read_committed"
+            specs, read_committed=isolation_level == "read_committed"
         )
-        return self._items(request, given, timeout)
+        return self._items(request, specs, timeout)
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -282,9 +284,9 @@ class AdminClient(BlockingClient):
         `validate_only` the brokers only check whether they could be made. `timeout` is in
         seconds.
         """
-        given = changes_of(changes)
-        request = config_requests.altering_configs(given, validate_only=validate_only)
-        self._items(request, given, timeout)
+        by_resource = changes_of(changes)
+        request = config_requests.altering_configs(by_resource, validate_only=validate_only)
+        self._items(request, by_resource, timeout)
 
     # --- the cluster
 
@@ -313,19 +315,21 @@ class AdminClient(BlockingClient):
         `states` and `types` are names as in `ConsumerGroupListing`, in upper or lower case;
         without them, all match. Raises ValueError for unknown ones. `timeout` is in seconds.
         """
-        wanted = among("states", states, GROUP_STATES), among("types", types, GROUP_TYPES)
+        filters = among("states", states, GROUP_STATES), among("types", types, GROUP_TYPES)
 
         async def run(calls: ClusterCalls, deadline: float) -> list[ConsumerGroupListing]:
-            asked = [
-                group_requests.list_groups_call(node, states=wanted[0], types=wanted[1])
+            requests = [
+                group_requests.list_groups_call(node, states=filters[0], types=filters[1])
                 for node in await calls.nodes(deadline)
             ]
-            found = {}
-            for call, answer in zip(asked, await calls.call_all(asked, deadline), strict=True):
+            listings = {}
+            for call, answer in zip(
+                requests, await calls.call_all(requests, deadline), strict=True
+            ):
                 for group in group_requests.listed_groups(_raised(answer), call.what):
                     # A group that moves to another broker is listed by both for a moment.
-                    found[group.group_id] = group
-            return [found[group_id] for group_id in sorted(found)]
+                    listings[group.group_id] = group
+            return [listings[group_id] for group_id in sorted(listings)]
 
         return self._run(run, timeout)
 
@@ -342,14 +346,14 @@ class AdminClient(BlockingClient):
         `include_authorized_operations` they say what this user may do with each group.
         `timeout` is in seconds.
         """
-        wanted = several("group_ids", group_ids)
+        ids = several("group_ids", group_ids)
 
         async def run(
             calls: ClusterCalls, deadline: float
         ) -> ItemResults[str, ConsumerGroupDescription]:
             return await describe_groups(
                 calls,
-                wanted,
+                ids,
                 deadline,
                 include_authorized_operations=include_authorized_operations,
             )
@@ -363,8 +367,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        wanted = several("group_ids", group_ids)
-        self._items(group_requests.deleting_groups(), wanted, timeout)
+        ids = several("group_ids", group_ids)
+        self._items(group_requests.deleting_groups(), ids, timeout)
 
     def list_consumer_group_offsets(
         self,
@@ -384,8 +388,8 @@ class AdminClient(BlockingClient):
         text_of(group_id, "group_id")
         places = None if partitions is None else partitions_of(partitions)
         call = group_requests.fetch_offsets_call(group_id, places, require_stable=require_stable)
-        found, errors = group_requests.fetched_offsets(self._call(call, timeout), call.what)
-        return all_of(call.what, ItemResults(found, errors))
+        offsets, errors = group_requests.fetched_offsets(self._call(call, timeout), call.what)
+        return all_of(call.what, ItemResults(offsets, errors))
 
     def alter_consumer_group_offsets(
         self,
@@ -402,13 +406,13 @@ class AdminClient(BlockingClient):
         is in seconds.
         """
         text_of(group_id, "group_id")
-        given = committed_offsets_of(offsets)
-        if not given:
+        committed = committed_offsets_of(offsets)
+        if not committed:
             self._check(timeout)
             return
-        call = group_calls.commit_offsets_call(group_id, given)
+        call = group_calls.commit_offsets_call(group_id, committed)
         refused = group_calls.refused_offsets(self._call(call, timeout), call.what)
-        done = dict.fromkeys(given.keys() - refused.keys())
+        done = dict.fromkeys(committed.keys() - refused.keys())
         all_of(call.what, ItemResults(done, dict(refused)))
 
     def delete_consumer_group_offsets(
@@ -439,8 +443,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        given = AclBindingFilter() if acl_filter is None else acl_filter
-        call = acl_requests.describe_acls_call(value_of("acl_filter", given, AclBindingFilter))
+        chosen = AclBindingFilter() if acl_filter is None else acl_filter
+        call = acl_requests.describe_acls_call(value_of("acl_filter", chosen, AclBindingFilter))
         return acl_requests.described_acls(self._call(call, timeout))
 
     def create_acls(self, bindings: Iterable[AclBinding], *, timeout: float | None = None) -> None:
@@ -448,8 +452,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        given = values_of("bindings", bindings, AclBinding)
-        self._items(acl_requests.creating_acls(), given, timeout)
+        acls = values_of("bindings", bindings, AclBinding)
+        self._items(acl_requests.creating_acls(), acls, timeout)
 
     def delete_acls(
         self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
@@ -458,8 +462,8 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        given = values_of("filters", filters, AclBindingFilter)
-        return self._items(acl_requests.deleting_acls(), given, timeout)
+        acl_filters = values_of("filters", filters, AclBindingFilter)
+        return self._items(acl_requests.deleting_acls(), acl_filters, timeout)
 
     # --- transactions
 
@@ -481,7 +485,7 @@ class AdminClient(BlockingClient):
         syntax of RE2J (brokers since 4.1). Raises ValueError for unknown states. `timeout`
         is in seconds.
         """
-        wanted = among("states", states, TRANSACTION_STATES), producer_ids_of(producer_ids)
+        filters = among("states", states, TRANSACTION_STATES), producer_ids_of(producer_ids)
         duration = -1
         if min_duration_ms is not None:
             duration = number_of(min_duration_ms, "min_duration_ms", bits=INT64)
@@ -489,21 +493,23 @@ class AdminClient(BlockingClient):
             text_of(transactional_id_pattern, "transactional_id_pattern")
 
         async def run(calls: ClusterCalls, deadline: float) -> list[TransactionListing]:
-            asked = [
+            requests = [
                 transaction_calls.list_call(
                     node,
-                    states=wanted[0],
-                    producer_ids=wanted[1],
+                    states=filters[0],
+                    producer_ids=filters[1],
                     min_duration_ms=duration,
                     pattern=transactional_id_pattern,
                     needs_pattern=True,
                 )
                 for node in await calls.nodes(deadline)
             ]
-            found: set[TransactionListing] = set()
-            for call, answer in zip(asked, await calls.call_all(asked, deadline), strict=True):
-                found.update(transaction_calls.listed(_raised(answer), call.what))
-            return sorted(found)
+            listings: set[TransactionListing] = set()
+            for call, answer in zip(
+                requests, await calls.call_all(requests, deadline), strict=True
+            ):
+                listings.update(transaction_calls.listed(_raised(answer), call.what))
+            return sorted(listings)
 
         return self._run(run, timeout)
 
@@ -516,8 +522,8 @@ class AdminClient(BlockingClient):
         is in seconds.
         """
         request = transaction_calls.describing_transactions()
-        wanted = several("transactional_ids", transactional_ids)
-        return self._items(request, wanted, timeout)
+        ids = several("transactional_ids", transactional_ids)
+        return self._items(request, ids, timeout)
 
     # --- running
 
@@ -528,13 +534,13 @@ class AdminClient(BlockingClient):
         timeout: float | None,
     ) -> dict[KeyT, ValueT]:
         """Send a request about items, and return all results or raise the errors."""
-        wanted = tuple(keys)
-        if not wanted:
+        items = tuple(keys)
+        if not items:
             self._check(timeout)
             return {}
 
         async def run(calls: ClusterCalls, deadline: float) -> ItemResults[KeyT, ValueT]:
-            return await request_items(calls, request, wanted, deadline)
+            return await request_items(calls, request, items, deadline)
 
         return all_of(request.what, self._run(run, timeout))
 
@@ -573,7 +579,10 @@ def described_cluster(response: DescribeClusterResponse) -> ClusterDescription:
     """Return the description in a response; raises BrokerError."""
     if response.error_code:
         raise refusal(response.error_code, "DescribeCluster", response.error_message)
-    nodes = {it.broker_id: Node(it.broker_id, it.host, it.port) for it in response.brokers}
+    nodes = {
+        broker.broker_id: Node(broker.broker_id, broker.host, broker.port)
+        for broker in response.brokers
+    }
     return ClusterDescription(
         cluster_id=response.cluster_id,
         controller=nodes.get(response.controller_id),

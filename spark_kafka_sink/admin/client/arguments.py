@@ -53,25 +53,27 @@ def several(argument: str, names: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text_of(name, f"each of {argument}") for name in names))
 
 
-def among(argument: str, given: object, known: Sequence[str]) -> tuple[str, ...]:
+def among(argument: str, names: object, known: Sequence[str]) -> tuple[str, ...]:
     """Return the given names, ignoring case, as they are in `known`.
 
     Raises ValueError for another name, as brokers would ignore it.
     """
     by_lower_case = {name.lower(): name for name in known}
-    found = []
-    for name in several(argument, given):
+    chosen = []
+    for name in several(argument, names):
         if name.lower() not in by_lower_case:
             raise ValueError(f"{argument} must be among {', '.join(known)}, but one is {name!r}")
-        found.append(by_lower_case[name.lower()])
-    return tuple(dict.fromkeys(found))
+        chosen.append(by_lower_case[name.lower()])
+    return tuple(dict.fromkeys(chosen))
 
 
 def producer_ids_of(producer_ids: object) -> tuple[int, ...]:
     """Return several ids of producers."""
     if not _may_be_list(producer_ids):
         raise TypeError(f"producer_ids are a list of numbers, not {producer_ids!r}")
-    return tuple(number_of(it, "each of producer_ids", bits=INT64) for it in producer_ids)
+    return tuple(
+        number_of(producer_id, "each of producer_ids", bits=INT64) for producer_id in producer_ids
+    )
 
 
 def value_of(what: str, value: object, kind: type[T]) -> T:
@@ -100,11 +102,11 @@ def _may_be_list(values: object) -> TypeGuard[Iterable[object]]:
 
 def numbers_of(argument: str, numbers: object, what: str) -> dict[TopicPartition, int]:
     """Return numbers of partitions, such as offsets or timestamps."""
-    found = {}
-    for place, number in _items_of(argument, numbers, f"TopicPartition to {what}"):
-        partition = partition_of(place)
-        found[partition] = number_of(number, f"{partition}: {what}", bits=INT64)
-    return found
+    checked = {}
+    for key, number in _items_of(argument, numbers, f"TopicPartition to {what}"):
+        partition = partition_of(key)
+        checked[partition] = number_of(number, f"{partition}: {what}", bits=INT64)
+    return checked
 
 
 def committed_offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -113,14 +115,14 @@ def committed_offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetad
     Brokers accept a negative one, such as that of an OffsetSpec, and the group has no offset then.
     """
     content = "TopicPartition to a number or an OffsetAndMetadata"
-    given: dict[Any, Any] = dict(_items_of("offsets", offsets, content))
-    for place, offset in given.items():
+    by_partition: dict[Any, Any] = dict(_items_of("offsets", offsets, content))
+    for key, offset in by_partition.items():
         if isinstance(offset, OffsetSpec):
             raise TypeError(
-                f"{partition_of(place)}: an offset to commit is a number, such as list_offsets "
+                f"{partition_of(key)}: an offset to commit is a number, such as list_offsets "
                 f"returns for OffsetSpec.{offset.name}, not the OffsetSpec itself"
             )
-    return offsets_of(given)
+    return offsets_of(by_partition)
 
 
 def new_partitions_of(new_partitions: object) -> dict[str, NewPartitions]:
@@ -137,11 +139,11 @@ def new_partitions_of(new_partitions: object) -> dict[str, NewPartitions]:
 def changes_of(changes: object) -> dict[ConfigResource, tuple[AlterConfigOp, ...]]:
     """Return the changes of settings, by resource."""
     content = "ConfigResource to a list of AlterConfigOp"
-    found = {}
+    by_resource = {}
     for key, of_one in _items_of("changes", changes, content):
         resource = value_of("each resource of changes", key, ConfigResource)
-        found[resource] = values_of(f"the changes of {resource}", of_one, AlterConfigOp)
-    return found
+        by_resource[resource] = values_of(f"the changes of {resource}", of_one, AlterConfigOp)
+    return by_resource
 
 
 def _items_of(argument: str, mapping: object, content: str) -> Iterable[tuple[object, object]]:

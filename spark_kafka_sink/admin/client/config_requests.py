@@ -59,9 +59,11 @@ def describing_configs(
         request = DescribeConfigsRequest(
             resources=tuple(
                 DescribeConfigsResource(
-                    resource_type=it.resource_type, resource_name=it.name, configuration_keys=None
+                    resource_type=resource.resource_type,
+                    resource_name=resource.name,
+                    configuration_keys=None,
                 )
-                for it in resources
+                for resource in resources
             ),
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
@@ -69,23 +71,23 @@ def describing_configs(
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.results],
+            error_codes=lambda answer: [result.error_code for result in answer.results],
             what="DescribeConfigs",
         )
 
     def read(
         response: DescribeConfigsResponse, resources: Sequence[ConfigResource]
     ) -> Iterator[tuple[ConfigResource, dict[str, ConfigEntry] | KafkaError]]:
-        asked = _by_type_and_name(resources)
-        for it in response.results:
-            resource = asked.get((it.resource_type, it.resource_name))
+        by_name = _by_type_and_name(resources)
+        for result in response.results:
+            resource = by_name.get((result.resource_type, result.resource_name))
             if resource is None:
                 continue
-            if it.error_code:
+            if result.error_code:
                 what = f"DescribeConfigs of {resource}"
-                yield resource, refusal(it.error_code, what, it.error_message)
+                yield resource, refusal(result.error_code, what, result.error_message)
             else:
-                yield resource, {config.name: config_entry(config) for config in it.configs}
+                yield resource, {config.name: config_entry(config) for config in result.configs}
 
     return ItemRequest(what="DescribeConfigs", route=_to_their_brokers, build=build, read=read)
 
@@ -101,35 +103,35 @@ def altering_configs(
         request = IncrementalAlterConfigsRequest(
             resources=tuple(
                 AlterConfigsResource(
-                    resource_type=it.resource_type,
-                    resource_name=it.name,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.name,
                     configs=tuple(
                         AlterableConfig(
                             name=change.name, config_operation=change.op, value=change.value
                         )
-                        for change in changes[it]
+                        for change in changes[resource]
                     ),
                 )
-                for it in resources
+                for resource in resources
             ),
             validate_only=validate_only,
         )
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.responses],
+            error_codes=lambda answer: [result.error_code for result in answer.responses],
             what="IncrementalAlterConfigs",
         )
 
     def read(
         response: IncrementalAlterConfigsResponse, resources: Sequence[ConfigResource]
     ) -> Iterator[tuple[ConfigResource, KafkaError | None]]:
-        asked = _by_type_and_name(resources)
-        for it in response.responses:
-            resource = asked.get((it.resource_type, it.resource_name))
+        by_name = _by_type_and_name(resources)
+        for result in response.responses:
+            resource = by_name.get((result.resource_type, result.resource_name))
             if resource is not None:
-                what, code = f"IncrementalAlterConfigs of {resource}", it.error_code
-                yield resource, refusal(code, what, it.error_message) if code else None
+                what, code = f"IncrementalAlterConfigs of {resource}", result.error_code
+                yield resource, refusal(code, what, result.error_message) if code else None
 
     return ItemRequest(
         what="IncrementalAlterConfigs", route=_to_their_brokers, build=build, read=read
@@ -139,15 +141,19 @@ def altering_configs(
 def _by_type_and_name(
     resources: Sequence[ConfigResource],
 ) -> dict[tuple[int, str], ConfigResource]:
-    return {(it.resource_type, it.name): it for it in resources}
+    return {(resource.resource_type, resource.name): resource for resource in resources}
 
 
 async def _to_their_brokers(
     calls: ClusterCalls, resources: Sequence[ConfigResource], deadline: float
 ) -> Routes[ConfigResource]:
     """Send the settings of a broker to itself, all others to any broker."""
-    of_brokers = [it for it in resources if it.resource_type in _OF_ONE_BROKER and it.name]
-    rest = [it for it in resources if it not in of_brokers]
+    of_brokers = [
+        resource
+        for resource in resources
+        if resource.resource_type in _OF_ONE_BROKER and resource.name
+    ]
+    rest = [resource for resource in resources if resource not in of_brokers]
     routes: list[tuple[Destination, list[ConfigResource]]] = [(AnyBroker(), rest)] if rest else []
     lost: dict[ConfigResource, KafkaError] = {}
     nodes = {str(node.node_id): node for node in await calls.nodes(deadline)} if of_brokers else {}
@@ -180,7 +186,9 @@ def config_entry(config: DescribeConfigsResourceResult | CreatableTopicConfigs) 
         type_name=_TYPE_NAMES[number] if 0 <= number < len(_TYPE_NAMES) else None,
         documentation=config.documentation or None,
         synonyms=tuple(
-            ConfigSynonym(name=it.name, value=it.value, source=ConfigSource(it.source))
-            for it in config.synonyms
+            ConfigSynonym(
+                name=synonym.name, value=synonym.value, source=ConfigSource(synonym.source)
+            )
+            for synonym in config.synonyms
         ),
     )

@@ -71,7 +71,7 @@ async def describe_groups(
     parts = [[name] for name in group_ids if name not in coordinators]
     if coordinators:
         parts.append(list(coordinators))
-    found: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
+    descriptions: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
     outcomes = await asyncio.gather(
         *(
             _describe(
@@ -88,13 +88,15 @@ async def describe_groups(
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
-        found.results.update(outcome.results)
-        found.errors.update(outcome.errors)
-    return ItemResults(_in_order(found.results, group_ids), _in_order(found.errors, group_ids))
+        descriptions.results.update(outcome.results)
+        descriptions.errors.update(outcome.errors)
+    return ItemResults(
+        _in_order(descriptions.results, group_ids), _in_order(descriptions.errors, group_ids)
+    )
 
 
-def _in_order(found: dict[str, T], group_ids: Sequence[str]) -> dict[str, T]:
-    return {name: found[name] for name in group_ids if name in found}
+def _in_order(by_id: dict[str, T], group_ids: Sequence[str]) -> dict[str, T]:
+    return {name: by_id[name] for name in group_ids if name in by_id}
 
 
 async def _describe(
@@ -118,15 +120,15 @@ async def _describe(
         others,
         deadline,
     )
-    found: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
+    descriptions: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
     for name in group_ids:
         if name in new.results or name in classic.results:
             group = new.results.get(name) or classic.results[name]
             coordinator = await calls.group_coordinator(name, deadline)
-            found.add(name, described_group(group, coordinator))
+            descriptions.add(name, described_group(group, coordinator))
         else:
-            found.add(name, classic.errors.get(name) or new.errors[name])
-    return found
+            descriptions.add(name, classic.errors.get(name) or new.errors[name])
+    return descriptions
 
 
 def _may_be_classic(error: KafkaError) -> bool:
@@ -171,15 +173,15 @@ def _describing(
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.groups],
+            error_codes=lambda answer: [group.error_code for group in answer.groups],
             what=what,
         )
 
     def read(
         response: GroupsT, _group_ids: Sequence[str]
     ) -> Iterator[tuple[str, Group | KafkaError]]:
-        for it in response.groups:
-            yield it.group_id, _error_of(it, f"{what} of {it.group_id!r}") or it
+        for group in response.groups:
+            yield group.group_id, _error_of(group, f"{what} of {group.group_id!r}") or group
 
     return ItemRequest(
         what=what,
@@ -223,15 +225,15 @@ def _new_group(group: DescribedGroup, coordinator: Node) -> ConsumerGroupDescrip
         partition_assignor=group.assignor_name,
         members=tuple(
             MemberDescription(
-                member_id=it.member_id,
-                group_instance_id=it.instance_id,
-                client_id=it.client_id,
-                host=it.client_host,
-                assignment=_places(it.assignment),
-                target_assignment=_places(it.target_assignment),
-                member_epoch=it.member_epoch,
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                assignment=_places(member.assignment),
+                target_assignment=_places(member.target_assignment),
+                member_epoch=member.member_epoch,
             )
-            for it in group.members
+            for member in group.members
         ),
         coordinator=coordinator,
         authorized_operations=authorized_operations(group.authorized_operations),
@@ -241,9 +243,9 @@ def _new_group(group: DescribedGroup, coordinator: Node) -> ConsumerGroupDescrip
 def _places(assignment: Assignment) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(
-            TopicPartition(it.topic_name, partition)
-            for it in assignment.topic_partitions
-            for partition in it.partitions
+            TopicPartition(topic.topic_name, partition)
+            for topic in assignment.topic_partitions
+            for partition in topic.partitions
         )
     )
 
@@ -257,13 +259,13 @@ def _classic_group(group: ClassicGroup, coordinator: Node) -> ConsumerGroupDescr
         partition_assignor=group.protocol_data,
         members=tuple(
             MemberDescription(
-                member_id=it.member_id,
-                group_instance_id=it.group_instance_id,
-                client_id=it.client_id,
-                host=it.client_host,
-                assignment=assigned_partitions(it.member_assignment),
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                assignment=assigned_partitions(member.member_assignment),
             )
-            for it in group.members
+            for member in group.members
         ),
         coordinator=coordinator,
         authorized_operations=authorized_operations(group.authorized_operations),
@@ -281,11 +283,11 @@ def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
     version = reader.read_int16()
     if version < 0:
         raise DecodeError(f"an assignment of a consumer has the version {version}")
-    found = []
+    partitions = []
     for _ in range(_count(reader)):
         topic = reader.read_text(reader.read_int16())
-        found += [TopicPartition(topic, reader.read_int32()) for _ in range(_count(reader))]
-    return tuple(sorted(found))
+        partitions += [TopicPartition(topic, reader.read_int32()) for _ in range(_count(reader))]
+    return tuple(sorted(partitions))
 
 
 def _count(reader: Reader) -> int:

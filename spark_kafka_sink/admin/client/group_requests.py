@@ -91,17 +91,17 @@ def deleting_groups() -> ItemRequest[str, DeleteGroupsResponse, None]:
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.results],
+            error_codes=lambda answer: [result.error_code for result in answer.results],
             what="DeleteGroups",
         )
 
     def read(
         response: DeleteGroupsResponse, _group_ids: Sequence[str]
     ) -> Iterator[tuple[str, KafkaError | None]]:
-        for it in response.results:
-            code = it.error_code
-            what = f"DeleteGroups of {it.group_id!r}"
-            yield it.group_id, refusal(code, what) if code else None
+        for result in response.results:
+            code = result.error_code
+            what = f"DeleteGroups of {result.group_id!r}"
+            yield result.group_id, refusal(code, what) if code else None
 
     return ItemRequest(
         what="DeleteGroups",
@@ -116,18 +116,20 @@ def deleting_groups() -> ItemRequest[str, DeleteGroupsResponse, None]:
 
 
 def fetch_offsets_call(
-    group_id: str, places: Sequence[TopicPartition] | None, *, require_stable: bool
+    group_id: str, topic_partitions: Sequence[TopicPartition] | None, *, require_stable: bool
 ) -> Call[OffsetFetchResponse]:
     """Build the call for the committed offsets of a group: of some partitions, or of all."""
 
     def build(versions: NodeApiVersions) -> tuple[OffsetFetchRequest, int | None]:
         version = versions.version_for(ApiKey.OFFSET_FETCH, LAST_FETCH_WITH_NAMES)
-        request = offset_fetch_request(group_id, places, version, require_stable=require_stable)
+        request = offset_fetch_request(
+            group_id, topic_partitions, version, require_stable=require_stable
+        )
         return request, LAST_FETCH_WITH_NAMES
 
     def codes(response: OffsetFetchResponse) -> list[int]:
         code, committed = fetched_group(response)
-        return [code, *(found for found, _ in committed.values())]
+        return [code, *(error_code for error_code, _ in committed.values())]
 
     return Call(
         destination=ItsCoordinator(group_id),
@@ -148,17 +150,21 @@ def fetched_offsets(
     code, committed = fetched_group(response)
     if code:
         raise refusal(code, what)
-    found = {place: it for place, (code, it) in committed.items() if not code and it.offset >= 0}
+    offsets = {
+        topic_partition: entry
+        for topic_partition, (code, entry) in committed.items()
+        if not code and entry.offset >= 0
+    }
     errors: dict[TopicPartition, KafkaError] = {
-        place: refusal(code, f"{what} for {place}")
-        for place, (code, _) in committed.items()
+        topic_partition: refusal(code, f"{what} for {topic_partition}")
+        for topic_partition, (code, _) in committed.items()
         if code
     }
-    return found, errors
+    return offsets, errors
 
 
 def delete_offsets_call(
-    group_id: str, places: Sequence[TopicPartition]
+    group_id: str, topic_partitions: Sequence[TopicPartition]
 ) -> Call[OffsetDeleteResponse]:
     """Build the call that deletes committed offsets of a group."""
     request = OffsetDeleteRequest(
@@ -171,7 +177,7 @@ def delete_offsets_call(
                     for partition in partitions
                 ),
             )
-            for topic, partitions in by_topic(places).items()
+            for topic, partitions in by_topic(topic_partitions).items()
         ),
     )
     return Call(
@@ -179,7 +185,7 @@ def delete_offsets_call(
         build=lambda _: (request, None),
         error_codes=lambda answer: [
             answer.error_code,
-            *(it.error_code for topic in answer.topics for it in topic.partitions),
+            *(partition.error_code for topic in answer.topics for partition in topic.partitions),
         ],
         what=f"OffsetDelete of group {group_id!r}",
         # The topic may have been deleted, and that is why its offset is to be.
@@ -197,9 +203,9 @@ def undeleted_offsets(
     if response.error_code:
         raise refusal(response.error_code, what)
     return {
-        place: refusal(it.error_code, f"{what} for {place}")
+        topic_partition: refusal(partition.error_code, f"{what} for {topic_partition}")
         for topic in response.topics
-        for it in topic.partitions
-        if it.error_code
-        for place in [TopicPartition(topic.name, it.partition_index)]
+        for partition in topic.partitions
+        if partition.error_code
+        for topic_partition in [TopicPartition(topic.name, partition.partition_index)]
     }

@@ -52,7 +52,7 @@ def listing_offsets(
     """Describe the request for offsets, each by an `OffsetSpec` or a timestamp."""
 
     def build(
-        destination: Destination, places: Sequence[TopicPartition], seconds: float
+        destination: Destination, topic_partitions: Sequence[TopicPartition], seconds: float
     ) -> Call[ListOffsetsResponse]:
         request = ListOffsetsRequest(
             isolation_level=int(read_committed),
@@ -67,11 +67,13 @@ def listing_offsets(
                         for partition in partitions
                     ),
                 )
-                for topic, partitions in by_topic(places).items()
+                for topic, partitions in by_topic(topic_partitions).items()
             ),
             timeout_ms=int(seconds * 1000),
         )
-        needed = max(_SPEC_VERSIONS.get(specs[place], 0) for place in places)
+        needed = max(
+            _SPEC_VERSIONS.get(specs[topic_partition], 0) for topic_partition in topic_partitions
+        )
 
         def versioned(versions: NodeApiVersions) -> tuple[ListOffsetsRequest, int | None]:
             if versions.version_for(ApiKey.LIST_OFFSETS) < needed:
@@ -88,20 +90,23 @@ def listing_offsets(
         )
 
     def read(
-        response: ListOffsetsResponse, _places: Sequence[TopicPartition]
+        response: ListOffsetsResponse, _topic_partitions: Sequence[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, ListedOffset | KafkaError]]:
         for topic in response.topics:
-            for it in topic.partitions:
-                place = TopicPartition(topic.name, it.partition_index)
-                if it.error_code:
-                    yield place, refusal(it.error_code, f"ListOffsets of {place}")
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if partition.error_code:
+                    yield (
+                        topic_partition,
+                        refusal(partition.error_code, f"ListOffsets of {topic_partition}"),
+                    )
                     continue
-                epoch = it.leader_epoch
+                epoch = partition.leader_epoch
                 yield (
-                    place,
+                    topic_partition,
                     ListedOffset(
-                        offset=it.offset,
-                        timestamp=it.timestamp,
+                        offset=partition.offset,
+                        timestamp=partition.timestamp,
                         leader_epoch=None if epoch == NO_LEADER_EPOCH else epoch,
                     ),
                 )
@@ -115,7 +120,7 @@ def deleting_records(
     """Describe the request that deletes the records before offsets."""
 
     def build(
-        destination: Destination, places: Sequence[TopicPartition], seconds: float
+        destination: Destination, topic_partitions: Sequence[TopicPartition], seconds: float
     ) -> Call[DeleteRecordsResponse]:
         request = DeleteRecordsRequest(
             topics=tuple(
@@ -129,7 +134,7 @@ def deleting_records(
                         for partition in partitions
                     ),
                 )
-                for topic, partitions in by_topic(places).items()
+                for topic, partitions in by_topic(topic_partitions).items()
             ),
             timeout_ms=int(seconds * 1000),
         )
@@ -141,15 +146,17 @@ def deleting_records(
         )
 
     def read(
-        response: DeleteRecordsResponse, _places: Sequence[TopicPartition]
+        response: DeleteRecordsResponse, _topic_partitions: Sequence[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, int | KafkaError]]:
         for topic in response.topics:
-            for it in topic.partitions:
-                place = TopicPartition(topic.name, it.partition_index)
-                code = it.error_code
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                code = partition.error_code
                 yield (
-                    place,
-                    refusal(code, f"DeleteRecords of {place}") if code else it.low_watermark,
+                    topic_partition,
+                    refusal(code, f"DeleteRecords of {topic_partition}")
+                    if code
+                    else partition.low_watermark,
                 )
 
     return ItemRequest(what="DeleteRecords", route=to_leaders, build=build, read=read)
@@ -161,12 +168,12 @@ def describing_producers() -> ItemRequest[
     """Describe the request for the producers of partitions."""
 
     def build(
-        destination: Destination, places: Sequence[TopicPartition], _seconds: float
+        destination: Destination, topic_partitions: Sequence[TopicPartition], _seconds: float
     ) -> Call[DescribeProducersResponse]:
         request = DescribeProducersRequest(
             topics=tuple(
                 TopicRequest(name=topic, partition_indexes=tuple(partitions))
-                for topic, partitions in by_topic(places).items()
+                for topic, partitions in by_topic(topic_partitions).items()
             )
         )
         return Call(
@@ -177,17 +184,20 @@ def describing_producers() -> ItemRequest[
         )
 
     def read(
-        response: DescribeProducersResponse, _places: Sequence[TopicPartition]
+        response: DescribeProducersResponse, _topic_partitions: Sequence[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...] | KafkaError]]:
         for topic in response.topics:
-            for it in topic.partitions:
-                place = TopicPartition(topic.name, it.partition_index)
-                if it.error_code:
-                    what = f"DescribeProducers of {place}"
-                    yield place, refusal(it.error_code, what, it.error_message)
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if partition.error_code:
+                    what = f"DescribeProducers of {topic_partition}"
+                    yield (
+                        topic_partition,
+                        refusal(partition.error_code, what, partition.error_message),
+                    )
                     continue
                 yield (
-                    place,
+                    topic_partition,
                     tuple(
                         ProducerState(
                             producer_id=state.producer_id,
@@ -199,7 +209,7 @@ def describing_producers() -> ItemRequest[
                                 state.current_txn_start_offset
                             ),
                         )
-                        for state in it.active_producers
+                        for state in partition.active_producers
                     ),
                 )
 
@@ -219,27 +229,31 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 async def to_leaders(
-    calls: ClusterCalls, places: Sequence[TopicPartition], deadline: float
+    calls: ClusterCalls, topic_partitions: Sequence[TopicPartition], deadline: float
 ) -> Routes[TopicPartition]:
     """Group partitions by their leaders, as of now."""
-    response = await calls.call(metadata_call(list(by_topic(places))), deadline)
+    response = await calls.call(metadata_call(list(by_topic(topic_partitions))), deadline)
     nodes = nodes_of(response)
     topics = {topic.name: topic for topic in response.topics}
     routes: dict[Destination, list[TopicPartition]] = {}
     lost: dict[TopicPartition, KafkaError] = {}
-    for place in places:
-        topic = topics.get(place.topic)
+    for topic_partition in topic_partitions:
+        topic = topics.get(topic_partition.topic)
         code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else topic.error_code
         leader = None
         if topic is not None and not code:
-            found = [it for it in topic.partitions if it.partition_index == place.partition]
-            if found:
-                leader = nodes.get(found[0].leader_id)
+            partitions = [
+                partition
+                for partition in topic.partitions
+                if partition.partition_index == topic_partition.partition
+            ]
+            if partitions:
+                leader = nodes.get(partitions[0].leader_id)
                 code = ErrorCode.NONE if leader else ErrorCode.LEADER_NOT_AVAILABLE
             else:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if leader is None:
-            lost[place] = refusal(code, f"Metadata of {place}")
+            lost[topic_partition] = refusal(code, f"Metadata of {topic_partition}")
         else:
-            routes.setdefault(leader, []).append(place)
+            routes.setdefault(leader, []).append(topic_partition)
     return list(routes.items()), lost

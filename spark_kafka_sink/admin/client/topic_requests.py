@@ -107,7 +107,7 @@ def deleting_topics() -> ItemRequest[str, DeleteTopicsResponse, None]:
         return Call(
             destination=destination,
             build=request,
-            error_codes=lambda answer: [it.error_code for it in answer.responses],
+            error_codes=lambda answer: [topic.error_code for topic in answer.responses],
             what="DeleteTopics",
         )
 
@@ -139,7 +139,7 @@ def creating_partitions(
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [it.error_code for it in answer.results],
+            error_codes=lambda answer: [topic.error_code for topic in answer.results],
             what="CreatePartitions",
         )
 
@@ -194,7 +194,7 @@ def listed_topics(response: MetadataResponse, *, include_internal: bool) -> dict
         topic.name: TopicListing(
             name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal
         )
-        for topic in sorted(response.topics, key=lambda it: it.name or "")
+        for topic in sorted(response.topics, key=lambda topic: topic.name or "")
         if topic.name is not None and (include_internal or not topic.is_internal)
     }
 
@@ -226,7 +226,10 @@ def describing_topics(
 
 def nodes_of(response: MetadataResponse) -> dict[int, Node]:
     """Return the brokers in a response, by their ids."""
-    return {it.node_id: Node(it.node_id, it.host, it.port) for it in response.brokers}
+    return {
+        broker.node_id: Node(broker.node_id, broker.host, broker.port)
+        for broker in response.brokers
+    }
 
 
 def _described(topic: MetadataResponseTopic, nodes: Mapping[int, Node]) -> TopicDescription:
@@ -241,7 +244,7 @@ def _described(topic: MetadataResponseTopic, nodes: Mapping[int, Node]) -> Topic
             isr=tuple(map(node, partition.isr_nodes)),
         )
 
-    ordered = sorted(topic.partitions, key=lambda it: it.partition_index)
+    ordered = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     return TopicDescription(
         name=topic.name or "",
         topic_id=topic.topic_id,

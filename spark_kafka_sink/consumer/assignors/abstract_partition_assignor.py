@@ -63,10 +63,12 @@ class AbstractPartitionAssignor(ABC):
 
     def assign(self, cluster: Cluster, group_subscription: GroupSubscription) -> GroupAssignment:
         """Assign the partitions of all subscribed topics that exist."""
-        given = group_subscription.subscriptions
-        subscriptions = {member: given[member] for member in hash_ordered(given)}
-        wanted = hash_ordered(topic for it in subscriptions.values() for topic in it.topics)
-        existing = hash_ordered(topic for topic in wanted if cluster.racks_per_topic.get(topic))
+        unordered = group_subscription.subscriptions
+        subscriptions = {member: unordered[member] for member in hash_ordered(unordered)}
+        subscribed = hash_ordered(
+            topic for subscription in subscriptions.values() for topic in subscription.topics
+        )
+        existing = hash_ordered(topic for topic in subscribed if cluster.racks_per_topic.get(topic))
         topics = {topic: cluster.racks_per_topic[topic] for topic in existing}
         assigned = self.assign_partitions(topics, subscriptions)
         return GroupAssignment(
@@ -86,7 +88,11 @@ def sorted_members(subscriptions: Subscriptions) -> list[str]:
 
 def racks_of_members(subscriptions: Subscriptions) -> dict[str, str]:
     """Return the racks of those members that have one."""
-    return {member: it.rack_id for member, it in subscriptions.items() if it.rack_id}
+    return {
+        member: subscription.rack_id
+        for member, subscription in subscriptions.items()
+        if subscription.rack_id
+    }
 
 
 def uses_racks(member_racks: AbstractSet[str], partition_racks: Iterable[frozenset[str]]) -> bool:
@@ -96,5 +102,7 @@ def uses_racks(member_racks: AbstractSet[str], partition_racks: Iterable[frozens
     all racks.
     """
     racks = set(partition_racks)
-    every = frozenset[str]().union(*racks)
-    return not every.isdisjoint(member_racks) and any(each != every for each in racks)
+    all_racks = frozenset[str]().union(*racks)
+    return not all_racks.isdisjoint(member_racks) and any(
+        replica_racks != all_racks for replica_racks in racks
+    )

@@ -52,7 +52,6 @@ class AbstractStickyAssignor(AbstractPartitionAssignor):
     """An assignor that keeps partitions where they are, as far as the balance allows."""
 
     def __init__(self) -> None:
-        """Start with no generation."""
         #: The highest generation that any member of any rebalance has claimed.
         self._max_generation = DEFAULT_GENERATION
 
@@ -71,26 +70,34 @@ class AbstractStickyAssignor(AbstractPartitionAssignor):
 
         They are None after the general algorithm, which does not record them.
         """
-        data = {member: self.member_data(it) for member, it in subscriptions.items()}
+        data = {
+            member: self.member_data(subscription) for member, subscription in subscriptions.items()
+        }
         claims = _Claims(topics, subscriptions)
         for member, member_data in data.items():
             self._max_generation = max(self._max_generation, member_data.generation)
             claims.add(member, member_data)
         rack_info = RackInfo(topics, subscriptions)
-        wanted = {member: it.topics for member, it in subscriptions.items()}
-        if _all_equal(list(wanted.values())):
+        subscribed = {member: subscription.topics for member, subscription in subscriptions.items()}
+        if _all_equal(list(subscribed.values())):
             constrained = ConstrainedAssignment(topics, rack_info, claims.owned, claims.disputed)
             assigned = constrained.build()
-            if not any(assigned[member] for member in wanted if not wanted[member]):
+            if not any(assigned[member] for member in subscribed if not subscribed[member]):
                 return assigned, constrained.changing_owners
         stale = self._stale_owners(data)
-        general = GeneralAssignment(topics, rack_info, claims.owned, wanted, stale)
+        general = GeneralAssignment(topics, rack_info, claims.owned, subscribed, stale)
         assigned = general.build()
-        wanting = {it: member for it, member in stale.items() if it.topic in wanted[member]}
-        if wanting != stale and (
-            general.is_circular or not _is_wanted(assigned, wanted, stale.values())
+        subscribed_owners = {
+            topic_partition: member
+            for topic_partition, member in stale.items()
+            if topic_partition.topic in subscribed[member]
+        }
+        if subscribed_owners != stale and (
+            general.is_circular or not _is_wanted(assigned, subscribed, stale.values())
         ):
-            general = GeneralAssignment(topics, rack_info, claims.owned, wanted, wanting)
+            general = GeneralAssignment(
+                topics, rack_info, claims.owned, subscribed, subscribed_owners
+            )
             assigned = general.build()
         return assigned, None
 
@@ -100,8 +107,8 @@ class AbstractStickyAssignor(AbstractPartitionAssignor):
         for member, (partitions, generation) in data.items():
             if generation < self._max_generation:
                 for topic_partition in partitions:
-                    found = stale.get(topic_partition)
-                    if found is None or generation > found[1]:
+                    latest = stale.get(topic_partition)
+                    if latest is None or generation > latest[1]:
                         stale[topic_partition] = (member, generation)
         return {topic_partition: member for topic_partition, (member, _) in stale.items()}
 
@@ -118,34 +125,37 @@ class _Claims:
         self.disputed: set[TopicPartition] = set()
 
     def add(self, member: str, data: MemberData) -> None:
-        """Add what a member claims."""
-        mine = self.owned[member] = []
+        owned = self.owned[member] = []
         for topic_partition in data.partitions:
             if topic_partition.topic not in self._topics:
                 continue
-            other = self._owners.get(topic_partition)
-            if other is None:
-                mine.append(topic_partition)
+            owner = self._owners.get(topic_partition)
+            if owner is None:
+                owned.append(topic_partition)
                 self._owners[topic_partition] = member
                 continue
             # Java compares with the generation of the subscription, not with that of user data.
-            generation = max(self._subscriptions[other].generation_id, DEFAULT_GENERATION)
+            generation = max(self._subscriptions[owner].generation_id, DEFAULT_GENERATION)
             if data.generation < generation:
                 continue
             if data.generation > generation:
-                mine.append(topic_partition)
+                owned.append(topic_partition)
             else:
                 self.disputed.add(topic_partition)
             self._owners[topic_partition] = member
-            if topic_partition in self.owned[other]:
-                self.owned[other].remove(topic_partition)
+            if topic_partition in self.owned[owner]:
+                self.owned[owner].remove(topic_partition)
 
 
 def _is_wanted(
-    assigned: Partitions, wanted: Mapping[str, Sequence[str]], members: Iterable[str]
+    assigned: Partitions, subscribed: Mapping[str, Sequence[str]], members: Iterable[str]
 ) -> bool:
     """Return whether members want all topics of their partitions."""
-    return all(it.topic in wanted[member] for member in set(members) for it in assigned[member])
+    return all(
+        topic_partition.topic in subscribed[member]
+        for member in set(members)
+        for topic_partition in assigned[member]
+    )
 
 
 def _all_equal(subscribed: Sequence[Sequence[str]]) -> bool:

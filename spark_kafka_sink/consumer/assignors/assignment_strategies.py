@@ -45,8 +45,8 @@ _BUILT_IN: Final[tuple[type[AbstractPartitionAssignor], ...]] = (
     CooperativeStickyAssignor,
 )
 _BY_NAME: Final[Mapping[str, type[AbstractPartitionAssignor]]] = {
-    **{each.name: each for each in _BUILT_IN},
-    **{f"{_JAVA_PACKAGE}.{each.__name__}": each for each in _BUILT_IN},
+    **{assignor.name: assignor for assignor in _BUILT_IN},
+    **{f"{_JAVA_PACKAGE}.{assignor.__name__}": assignor for assignor in _BUILT_IN},
 }
 #: What a plug-in needs to be an assignor.
 _VALUES: Final = ("name", "version", "supported_protocols")
@@ -68,23 +68,23 @@ def assignor_instances(
     ConfigError for an unknown name, for an object that is not an assignor, and if two assignors
     have the same name.
     """
-    found: dict[str, ConsumerPartitionAssignor] = {}
+    assignors: dict[str, ConsumerPartitionAssignor] = {}
     for strategy in strategies:
         if isinstance(strategy, PluginReference):
             assignor = _of_plugin(strategy, plug_ins or PlugIns())
         else:
             assignor = _new(strategy.strip()) if isinstance(strategy, str) else strategy
-        if assignor.name in found:
+        if assignor.name in assignors:
             raise ConfigError(
                 f"{_SETTING} has the assignor {assignor.name!r} twice; name each only once"
             )
-        found[assignor.name] = assignor
-    return tuple(found.values())
+        assignors[assignor.name] = assignor
+    return tuple(assignors.values())
 
 
 def _new(name: str) -> AbstractPartitionAssignor:
     if name not in _BY_NAME:
-        known = ", ".join(it.name for it in _BUILT_IN)
+        known = ", ".join(assignor.name for assignor in _BUILT_IN)
         raise ConfigError(
             f"{_SETTING}: there is no assignor {name!r}; use {known}, or names of Java's classes, "
             f"such as {_JAVA_PACKAGE}.{RangeAssignor.__name__}"
@@ -134,10 +134,12 @@ def check_cooperative_assignment(subscribed: GroupSubscription, assigned: GroupA
     `CooperativeStickyAssignor` is right by design, and may move what a member claims from an old
     generation.
     """
-    partitions = {member: list(it.partitions) for member, it in assigned.assignments.items()}
+    partitions = {
+        member: list(assignment.partitions) for member, assignment in assigned.assignments.items()
+    }
     changing = changing_owners(subscribed.subscriptions, partitions)
     if changing:
-        shown = ", ".join(str(it) for it in sorted(changing)[:3])
+        shown = ", ".join(str(topic_partition) for topic_partition in sorted(changing)[:3])
         raise ValueError(
             f"a cooperative assignor gives {len(changing)} partitions to members before their "
             f"owners have given them up, such as {shown}"

@@ -59,8 +59,14 @@ class ConstrainedAssignment:
         """Return the partitions of each member."""
         for member, partitions in self._owned.items():
             self._keep_owned(member, partitions)
-        kept = {it for partitions in self._assigned.values() for it in partitions}
-        unassigned = [it for it in self._all if it not in kept]
+        kept = {
+            topic_partition
+            for partitions in self._assigned.values()
+            for topic_partition in partitions
+        }
+        unassigned = [
+            topic_partition for topic_partition in self._all if topic_partition not in kept
+        ]
         self._below_quota.sort(key=text_order)
         self._at_quota.sort(key=text_order)
         unassigned = self._rack_info.rarest_first(unassigned)
@@ -72,7 +78,7 @@ class ConstrainedAssignment:
     def _keep_owned(self, member: str, owned: Sequence[TopicPartition]) -> None:
         """Assign what a member owned, up to its quota."""
         keepable = []
-        for topic_partition in sorted(owned, key=lambda it: (it.partition, it.topic)):
+        for topic_partition in sorted(owned, key=lambda item: (item.partition, item.topic)):
             if self._rack_info.mismatch(member, topic_partition):
                 self._revoked[topic_partition] = member
             elif topic_partition in self._existing and topic_partition not in self._disputed:

@@ -112,5 +112,7 @@ def _partitions(
     by_topic: Iterable[ConsumerProtocolTopicPartitions],
 ) -> tuple[TopicPartition, ...]:
     return tuple(
-        TopicPartition(it.topic, partition) for it in by_topic for partition in it.partitions
+        TopicPartition(topic.topic, partition)
+        for topic in by_topic
+        for partition in topic.partitions
     )

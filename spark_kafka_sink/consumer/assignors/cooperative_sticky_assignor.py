@@ -38,7 +38,6 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
     supported_protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
 
     def __init__(self) -> None:
-        """Start without a generation."""
         super().__init__()
         self._generation = DEFAULT_GENERATION
 
@@ -89,6 +88,15 @@ def changing_owners(
     removed: set[TopicPartition] = set()
     for member, partitions in assigned.items():
         owned = set(subscriptions[member].owned_partitions)
-        added.update(dict.fromkeys((it for it in partitions if it not in owned), member))
+        added.update(
+            dict.fromkeys(
+                (topic_partition for topic_partition in partitions if topic_partition not in owned),
+                member,
+            )
+        )
         removed |= owned.difference(partitions)
-    return {it: member for it, member in added.items() if it in removed}
+    return {
+        topic_partition: member
+        for topic_partition, member in added.items()
+        if topic_partition in removed
+    }

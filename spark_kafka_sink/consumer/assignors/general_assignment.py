@@ -37,7 +37,6 @@ class PartitionMovements:
     """
 
     def __init__(self) -> None:
-        """Start without a movement."""
         self._pairs: dict[TopicPartition, _Pair] = {}
         self._by_topic: defaultdict[str, dict[_Pair, HashOrderedPartitions]] = defaultdict(dict)
 
@@ -84,7 +83,7 @@ class GeneralAssignment:
         topics: Topics,
         rack_info: RackInfo,
         owned: Partitions,
-        wanted: Mapping[str, Sequence[str]],
+        subscribed: Mapping[str, Sequence[str]],
         stale_owners: Mapping[TopicPartition, str],
     ) -> None:
         """Find out who wants what; `owned` stays as it is."""
@@ -92,18 +91,18 @@ class GeneralAssignment:
         self._rack_info = rack_info
         self._assigned = {member: list(partitions) for member, partitions in owned.items()}
         self._stale_owners = stale_owners
-        self._wanted = {
-            member: [topic for topic in wished if topic in topics]
-            for member, wished in wanted.items()
+        self._subscribed = {
+            member: [topic for topic in topic_names if topic in topics]
+            for member, topic_names in subscribed.items()
         }
         self._subscribers: dict[str, list[str]] = {topic: [] for topic in topics}
-        for member, wished in self._wanted.items():
-            for topic in wished:
+        for member, topic_names in self._subscribed.items():
+            for topic in topic_names:
                 self._subscribers[topic].append(member)
         # Topics that few members want come first.
         self._all = [
             TopicPartition(topic, number)
-            for topic in sorted(topics, key=lambda it: (len(self._subscribers[it]), it))
+            for topic in sorted(topics, key=lambda name: (len(self._subscribers[name]), name))
             for number in range(len(topics[topic]))
         ]
         self._owners: dict[TopicPartition, str] = {}
@@ -121,7 +120,9 @@ class GeneralAssignment:
         for member in self._assigned:
             self._by_size.add(member)
         is_first = self._by_size.most() == 0
-        unassigned = [it for it in self._all if it not in self._owners]
+        unassigned = [
+            topic_partition for topic_partition in self._all if topic_partition not in self._owners
+        ]
         self._assign(unassigned)
         self._balance(unassigned, may_revert=not is_first)
         return self._assigned
@@ -132,9 +133,8 @@ class GeneralAssignment:
         for member, partitions in self._assigned.items():
             kept = []
             for topic_partition in partitions:
-                if topic_partition.topic not in self._wanted[member] or self._rack_info.mismatch(
-                    member, topic_partition
-                ):
+                is_subscribed = topic_partition.topic in self._subscribed[member]
+                if not is_subscribed or self._rack_info.mismatch(member, topic_partition):
                     self._revokes = True
                 elif topic_partition in existing:
                     kept.append(topic_partition)
@@ -145,13 +145,17 @@ class GeneralAssignment:
         """Assign partitions to the smallest members, where racks are used to near ones first."""
         left = unassigned
         if self._rack_info.is_used:
-            left = [it for it in left if not self._assign_one(it, near=True)]
+            left = [
+                topic_partition
+                for topic_partition in left
+                if not self._assign_one(topic_partition, near=True)
+            ]
         for topic_partition in left:
             self._assign_one(topic_partition, near=False)
 
     def _assign_one(self, topic_partition: TopicPartition, *, near: bool) -> bool:
         for member in self._by_size:
-            if topic_partition.topic in self._wanted[member] and not (
+            if topic_partition.topic in self._subscribed[member] and not (
                 near and self._rack_info.mismatch(member, topic_partition)
             ):
                 self._by_size.remove(member)
@@ -167,7 +171,7 @@ class GeneralAssignment:
         """Move partitions, first new ones; undo all movements that did not improve the balance."""
         fixed = {
             member: self._assigned[member]
-            for member in self._wanted
+            for member in self._subscribed
             if not self._can_change(member)
         }
         for member in fixed:
@@ -188,14 +192,14 @@ class GeneralAssignment:
         """Return whether a member could get another partition, or give one away."""
         partitions = self._assigned[member]
         return len(partitions) < self._most_possible(member) or any(
-            self._is_shared(it.topic) for it in partitions
+            self._is_shared(topic_partition.topic) for topic_partition in partitions
         )
 
     def _most_possible(self, member: str) -> int:
-        wanted = self._wanted[member]
-        if len(wanted) == len(self._topics):
+        subscribed = self._subscribed[member]
+        if len(subscribed) == len(self._topics):
             return len(self._all)
-        return sum(len(self._topics[topic]) for topic in wanted)
+        return sum(len(self._topics[topic]) for topic in subscribed)
 
     def _move_all(self, partitions: Sequence[TopicPartition]) -> bool:
         """Move partitions as long as that helps; return whether any has moved.
@@ -204,13 +208,20 @@ class GeneralAssignment:
         next follows from who owns what and from the movements so far, so the circle is closed when
         both return.
         """
-        movable = [it for it in partitions if self._is_shared(it.topic)]
+        movable = [
+            topic_partition
+            for topic_partition in partitions
+            if self._is_shared(topic_partition.topic)
+        ]
         has_moved = False
         is_done = False
         seen: set[tuple[tuple[str, ...], frozenset[object]]] = set()
         while not is_done:
             is_done = True
-            state = tuple(self._owners[it] for it in self._all), self._movements.state()
+            state = (
+                tuple(self._owners[topic_partition] for topic_partition in self._all),
+                self._movements.state(),
+            )
             if state in seen:
                 self.is_circular = True
                 break
@@ -240,7 +251,7 @@ class GeneralAssignment:
             most[topic] > len(partitions) + 1
             for member, partitions in self._assigned.items()
             if len(partitions) != self._most_possible(member)
-            for topic in self._wanted[member]
+            for topic in self._subscribed[member]
         )
 
     def _maybe_move(self, topic_partition: TopicPartition) -> bool:
@@ -252,13 +263,14 @@ class GeneralAssignment:
         """
         topic = topic_partition.topic
         size = len(self._assigned[self._owners[topic_partition]])
-        stale = self._stale_owners.get(topic_partition)
-        if stale in self._assigned and size > len(self._assigned[stale]) + 1:
-            self._move(topic_partition, stale)
+        stale_owner = self._stale_owners.get(topic_partition)
+        if stale_owner in self._assigned and size > len(self._assigned[stale_owner]) + 1:
+            self._move(topic_partition, stale_owner)
             return True
-        if any(size > len(self._assigned[it]) + 1 for it in self._subscribers[topic]):
+        if any(size > len(self._assigned[member]) + 1 for member in self._subscribers[topic]):
             self._move(
-                topic_partition, next(it for it in self._by_size if topic in self._wanted[it])
+                topic_partition,
+                next(member for member in self._by_size if topic in self._subscribed[member]),
             )
             return True
         return False

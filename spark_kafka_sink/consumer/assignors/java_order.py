@@ -60,12 +60,10 @@ class HashOrderedPartitions:
     __slots__ = ("_buckets", "_partitions")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._partitions: dict[TopicPartition, None] = {}
         self._buckets = _BUCKETS
 
     def __len__(self) -> int:
-        """Return the number of partitions."""
         return len(self._partitions)
 
     def add(self, topic_partition: TopicPartition) -> None:
@@ -79,7 +77,10 @@ class HashOrderedPartitions:
 
     def first(self) -> TopicPartition:
         """Return the first partition; there must be one."""
-        return min(self._partitions, key=lambda it: _bucket(partition_hash(it), self._buckets))
+        return min(
+            self._partitions,
+            key=lambda topic_partition: _bucket(partition_hash(topic_partition), self._buckets),
+        )
 
 
 def _grown(buckets: int, size: int) -> int:

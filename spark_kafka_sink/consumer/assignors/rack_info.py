@@ -33,7 +33,7 @@ class RackInfo:
         self._topics = topics
         racks = racks_of_members(subscriptions)
         self._members_by_rack = Counter(racks.values())
-        all_racks = (each for partition_racks in topics.values() for each in partition_racks)
+        all_racks = (rack for partition_racks in topics.values() for rack in partition_racks)
         self.is_used = uses_racks(self._members_by_rack.keys(), all_racks)
         self._member_racks = racks if self.is_used else {}
 
@@ -50,7 +50,10 @@ class RackInfo:
     def rarest_first(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return partitions sorted by the number of members in the racks of their replicas."""
         return sorted(
-            partitions, key=lambda it: sum(self._members_by_rack[rack] for rack in self._racks(it))
+            partitions,
+            key=lambda topic_partition: sum(
+                self._members_by_rack[rack] for rack in self._racks(topic_partition)
+            ),
         )
 
     def next_near(

@@ -45,7 +45,11 @@ class RangeAssignor(AbstractPartitionAssignor):
             _Division(
                 topic,
                 partition_racks,
-                {it: racks.get(it) for it in members if topic in subscriptions[it].topics},
+                {
+                    member: racks.get(member)
+                    for member in members
+                    if topic in subscriptions[member].topics
+                },
             )
             for topic, partition_racks in topics.items()
         ]
@@ -70,7 +74,6 @@ class _Division:
         partition_racks: Sequence[frozenset[str]],
         members: Mapping[str, str | None],
     ) -> None:
-        """Assign nothing yet."""
         self.topic = topic
         self.members = members
         member_racks = {rack for rack in members.values() if rack is not None}
@@ -85,7 +88,6 @@ class _Division:
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions."""
         return len(self._partition_racks)
 
     def may_take(self, member: str) -> int:
@@ -98,7 +100,6 @@ class _Division:
         return rack is None or rack in self._partition_racks[partition]
 
     def assign(self, member: str, partitions: Iterable[int], assigned: Partitions) -> None:
-        """Assign partitions to a member."""
         for partition in partitions:
             del self._unassigned[partition]
             assigned[member].append(TopicPartition(self.topic, partition))
@@ -138,7 +139,10 @@ def _assign_together(alike: list[_Division], assigned: Partitions) -> None:
         matching = (
             member
             for member in waiting
-            if all(it.may_take(member) and it.racks_match(member, partition) for it in alike)
+            if all(
+                division.may_take(member) and division.racks_match(member, partition)
+                for division in alike
+            )
         )
         member = next(matching, None)
         if member is not None:

@@ -34,6 +34,8 @@ class RoundRobinAssignor(AbstractPartitionAssignor):
         for topic in sorted(topics):
             for partition in range(len(topics[topic])):
                 # Each topic has a subscriber, so the search ends.
-                member = next(it for it in turns if topic in subscriptions[it].topics)
+                member = next(
+                    candidate for candidate in turns if topic in subscriptions[candidate].topics
+                )
                 assigned[member].append(TopicPartition(topic, partition))
         return assigned

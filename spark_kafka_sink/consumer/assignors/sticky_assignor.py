@@ -55,7 +55,6 @@ class StickyAssignor(AbstractStickyAssignor):
     name = "sticky"
 
     def __init__(self) -> None:
-        """Start without an assignment."""
         super().__init__()
         self._last: tuple[TopicPartition, ...] | None = None
         self._generation = DEFAULT_GENERATION
@@ -72,7 +71,9 @@ class StickyAssignor(AbstractStickyAssignor):
         """Return the last assignment; None if there is none."""
         if self._last is None:
             return None
-        by_topic: dict[str, list[int]] = {it.topic: [] for it in self._last}
+        by_topic: dict[str, list[int]] = {
+            topic_partition.topic: [] for topic_partition in self._last
+        }
         for topic, partition in self._last:
             by_topic[topic].append(partition)
         user_data = StickyAssignorUserData(
@@ -91,15 +92,15 @@ class StickyAssignor(AbstractStickyAssignor):
         for version in (1, 0):
             try:
                 # Bytes after it are ignored.
-                found = read_message(
+                user_data = read_message(
                     StickyAssignorUserData, Reader(subscription.user_data), version
                 )
             except DecodeError:
                 continue
             partitions = [
-                TopicPartition(it.topic, partition)
-                for it in found.previous_assignment
-                for partition in it.partitions
+                TopicPartition(topic.topic, partition)
+                for topic in user_data.previous_assignment
+                for partition in topic.partitions
             ]
-            return MemberData(partitions, found.generation)
+            return MemberData(partitions, user_data.generation)
         return MemberData(())

@@ -79,11 +79,9 @@ class FetchBuffer:
     """The fetches, in the order in which they are used."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._fetches: deque[CompletedFetch] = deque()
 
     def __len__(self) -> int:
-        """Return the number of fetches."""
         return len(self._fetches)
 
     @property

@@ -50,7 +50,6 @@ class FetchCalls:
     """The calls."""
 
     def __init__(self, requests: BrokerRequests, config: ConsumerConfig) -> None:
-        """Use the connections of `requests`."""
         self._requests = requests
         self._config = config
         self._client = requests.client
@@ -130,10 +129,10 @@ class FetchCalls:
         )
         local_start = start
         if step.needs_local_start and await self._knows_local_start(step.node):
-            found = await self._offset(
+            local_offset = await self._offset(
                 topic_partition, step, EARLIEST_LOCAL_TIMESTAMP, is_committed=False
             )
-            local_start = max(start, found)
+            local_start = max(start, local_offset)
         return LogBounds(start, end, stable_end, local_start)
 
     async def _knows_local_start(self, node: Node) -> bool:

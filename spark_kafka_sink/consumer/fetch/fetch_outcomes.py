@@ -127,8 +127,8 @@ def _out_of_range(
     subscriptions.request_offset_reset(fetch.partition)
     failed = subscriptions.count_out_of_range(fetch.partition) - 1
     if failed:
-        again = now + backoff.delay(failed - 1)
-        subscriptions.set_next_allowed_retry([fetch.partition], again)
+        retry_at = now + backoff.delay(failed - 1)
+        subscriptions.set_next_allowed_retry([fetch.partition], retry_at)
     return FetchOutcome.RESET
 
 

@@ -56,8 +56,8 @@ def plan_fetches(
     Source: AbstractFetch.prepareFetchRequests.
     """
     choice = _NodeChoice(subscriptions, snapshot, now)
-    wanted = subscriptions.fetchable_partitions(lambda partition: partition not in buffered)
-    if not wanted:
+    fetchable = subscriptions.fetchable_partitions(lambda partition: partition not in buffered)
+    if not fetchable:
         return FetchPlan({}, needs_metadata=False)
     busy = {
         node.node_id
@@ -69,7 +69,7 @@ def plan_fetches(
     requests: dict[Node, dict[TopicPartition, PartitionToFetch]] = {}
     # The same by the id of the broker; None for those that are skipped.
     by_id: dict[int, dict[TopicPartition, PartitionToFetch] | None] = {}
-    for partition, position in wanted:
+    for partition, position in fetchable:
         node = choice.node_for(partition, position)
         if node is None:
             continue

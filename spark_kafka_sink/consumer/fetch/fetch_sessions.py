@@ -173,12 +173,12 @@ def partition_data(
             high_watermark=UNKNOWN_OFFSET,
             records=None,
         )
-    found = [data for topic in response.responses for data in topic.partitions]
-    if not found:
+    partitions = [data for topic in response.responses for data in topic.partitions]
+    if not partitions:
         return None
-    if len(found) > 1 or found[0].partition_index != topic_partition.partition:
+    if len(partitions) > 1 or partitions[0].partition_index != topic_partition.partition:
         raise DecodeError(f"{what}: the response is about other partitions")
-    return found[0]
+    return partitions[0]
 
 
 def named_leader(data: PartitionData) -> tuple[int, int] | None:
@@ -189,7 +189,9 @@ def named_leader(data: PartitionData) -> tuple[int, int] | None:
 
 def named_nodes(response: FetchResponse) -> list[Node]:
     """Return the nodes whose addresses a response contains (KIP-951)."""
-    return [Node(each.node_id, each.host, each.port) for each in response.node_endpoints]
+    return [
+        Node(endpoint.node_id, endpoint.host, endpoint.port) for endpoint in response.node_endpoints
+    ]
 
 
 # --- the requests of a session, for many partitions, and their responses
@@ -241,14 +243,14 @@ def build_fetch(
                 partitions=tuple(
                     FetchPartition(
                         partition=partition.partition,
-                        current_leader_epoch=wanted.leader_epoch,
-                        fetch_offset=wanted.offset,
-                        last_fetched_epoch=wanted.last_fetched_epoch
+                        current_leader_epoch=to_fetch.leader_epoch,
+                        fetch_offset=to_fetch.offset,
+                        last_fetched_epoch=to_fetch.last_fetched_epoch
                         if has_last_epoch
                         else NO_LEADER_EPOCH,
-                        partition_max_bytes=wanted.max_bytes,
+                        partition_max_bytes=to_fetch.max_bytes,
                     )
-                    for partition, wanted in partitions
+                    for partition, to_fetch in partitions
                 ),
             )
             for (topic, topic_id), partitions in groupby(
@@ -269,17 +271,17 @@ def read_fetch(
     `topic_names` are the topics of the request by their ids. Raises DecodeError if the response has
     another topic id, or the same partition twice.
     """
-    found: dict[TopicPartition, PartitionData] = {}
+    answers: dict[TopicPartition, PartitionData] = {}
     for topic in response.responses:
         name = topic.topic if topic.topic_id == ZERO_UUID else topic_names.get(topic.topic_id)
         if name is None:
             raise DecodeError(f"Fetch: the response has the unknown topic id {topic.topic_id}")
         for data in topic.partitions:
             partition = TopicPartition(name, data.partition_index)
-            if partition in found:
+            if partition in answers:
                 raise DecodeError(f"Fetch: the response has {partition} twice")
-            found[partition] = data
-    return found
+            answers[partition] = data
+    return answers
 
 
 def named_leaders(
@@ -307,7 +309,6 @@ class FetchSession:
     """The session of one broker."""
 
     def __init__(self) -> None:
-        """Start without a session."""
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._partitions: dict[TopicPartition, PartitionToFetch] = {}
@@ -348,20 +349,24 @@ class FetchSession:
         }
         uses_topic_ids = uses_topic_ids and ZERO_UUID not in {
             *to_forget.values(),
-            *(wanted.topic_id for wanted in partitions.values()),
+            *(to_fetch.topic_id for to_fetch in partitions.values()),
         }
         kept = {partition: partitions[partition] for partition in before if partition in partitions}
         added = {
-            partition: wanted for partition, wanted in partitions.items() if partition not in before
+            partition: to_fetch
+            for partition, to_fetch in partitions.items()
+            if partition not in before
         }
         changed = {
-            partition: wanted for partition, wanted in kept.items() if wanted != before[partition]
+            partition: to_fetch
+            for partition, to_fetch in kept.items()
+            if to_fetch != before[partition]
         }
         self._partitions = {**kept, **added}
         to_replace = {
             partition: before[partition].topic_id
-            for partition, wanted in changed.items()
-            if uses_topic_ids and before[partition].topic_id not in {ZERO_UUID, wanted.topic_id}
+            for partition, to_fetch in changed.items()
+            if uses_topic_ids and before[partition].topic_id not in {ZERO_UUID, to_fetch.topic_id}
         }
         return SessionRequest(
             session_id=self._session_id,
@@ -372,7 +377,7 @@ class FetchSession:
             to_replace=to_replace,
             partitions=self._partitions,
             topic_names={
-                wanted.topic_id: partition.topic for partition, wanted in partitions.items()
+                to_fetch.topic_id: partition.topic for partition, to_fetch in partitions.items()
             }
             if uses_topic_ids
             else {},
@@ -443,7 +448,7 @@ class FetchSession:
             if partition not in self._partitions:
                 return f"the response has {partition}, which was not asked for"
         if is_full and len(answered) < len(self._partitions):
-            missing = next(each for each in self._partitions if each not in answered)
+            missing = next(partition for partition in self._partitions if partition not in answered)
             return f"the response lacks {missing}"
         return ""
 

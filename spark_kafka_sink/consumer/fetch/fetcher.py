@@ -44,7 +44,6 @@ class Fetcher:
     """The fetches of one consumer; `advance` is called on the network thread, under the lock."""
 
     def __init__(self, context: ConsumerContext) -> None:
-        """Start with nothing fetched."""
         self._context = context
         config = context.config
         self._is_committed = config.is_read_committed
@@ -170,8 +169,8 @@ class Fetcher:
         session.failed()
         self._pause(node)
         self._context.client.metadata.request_update()
-        for each in partitions:
-            self._context.subscriptions.clear_preferred_read_replica(each)
+        for partition in partitions:
+            self._context.subscriptions.clear_preferred_read_replica(partition)
 
     def _answered(
         self,
@@ -180,7 +179,9 @@ class Fetcher:
         partitions: Mapping[TopicPartition, PartitionToFetch],
         response: FetchResponse,
     ) -> None:
-        names: dict[UUID, str] = {it.topic_id: each.topic for each, it in partitions.items()}
+        names: dict[UUID, str] = {
+            to_fetch.topic_id: partition.topic for partition, to_fetch in partitions.items()
+        }
         if not session.answered(response, names):
             logger.info("Fetch at %s: %s; a new session begins", node, session.problem)
             if response.error_code:
@@ -193,17 +194,19 @@ class Fetcher:
         leaders = named_leaders(answers)
         if leaders:
             self._context.client.metadata.update_leaders(leaders, named_nodes(response))
-        wanted = {each: data for each, data in answers.items() if each in partitions}
-        totals = self._context.measures.fetches.answered(wanted)
-        for each, data in wanted.items():
-            self._arrived(node, each, data, partitions[each], totals)
+        requested = {
+            partition: data for partition, data in answers.items() if partition in partitions
+        }
+        totals = self._context.measures.fetches.answered(requested)
+        for partition, data in requested.items():
+            self._arrived(node, partition, data, partitions[partition], totals)
 
     def _arrived(
         self,
         node: Node,
         partition: TopicPartition,
         data: PartitionData,
-        asked: PartitionToFetch,
+        to_fetch: PartitionToFetch,
         totals: FetchedTotals,
     ) -> None:
         context = self._context
@@ -212,10 +215,10 @@ class Fetcher:
         fetch = CompletedFetch(
             partition,
             data,
-            asked.offset,
-            f"Fetch from offset {asked.offset} at {node}",
+            to_fetch.offset,
+            f"Fetch from offset {to_fetch.offset} at {node}",
             is_replica=known is not None and known.leader_id != node.node_id,
-            topic_id=asked.topic_id,
+            topic_id=to_fetch.topic_id,
             totals=totals,
         )
         if fetch.is_of_other_topic(snapshot):

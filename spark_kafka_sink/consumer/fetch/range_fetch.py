@@ -89,7 +89,7 @@ class RangeFetch:
         for `replica_max_age` seconds before the leader is asked again which one to prefer.
         """
         self._range = partition_range
-        self._place = partition_range.topic_partition
+        self._topic_partition = partition_range.topic_partition
         self.position = partition_range.start
         #: May become smaller if the log is too short.
         self.end = partition_range.end
@@ -243,7 +243,7 @@ class RangeFetch:
             self._back_off(now)
         elif view.leader is None or view.leader_epoch < self._least_epoch(view):
             self._last_seen = (
-                f"the topic is unknown, or {self._place} has no leader"
+                f"the topic is unknown, or {self._topic_partition} has no leader"
                 if view.leader is None
                 else f"the metadata are older than those of the range: leader epoch "
                 f"{view.leader_epoch}, not {self._range.leader_epoch}"
@@ -332,8 +332,8 @@ class RangeFetch:
             return None
         if not batches.batch_count:
             raise CorruptRecordError(
-                f"{self._place}, offset {self.position}: {sent.node} returned bytes without a "
-                "complete batch, although a first batch always comes whole (KIP-74)"
+                f"{self._topic_partition}, offset {self.position}: {sent.node} returned bytes "
+                "without a complete batch, although a first batch always comes whole (KIP-74)"
             )
         if batches.next_offset <= self.position:
             self._last_seen = f"{sent.node} returned only batches before offset {self.position}"
@@ -446,15 +446,15 @@ class RangeFetch:
             self._back_off(now)
 
     def _cut_short(self, log_end: int, now: float) -> None:
-        wanted = max(self.position, log_end)
+        new_end = max(self.position, log_end)
         self._lose(
-            self.end if wanted == log_end else self.position,
+            self.end if new_end == log_end else self.position,
             log_end,
-            self.end - wanted,
+            self.end - new_end,
             f"the log ends at offset {log_end}: later records were lost, for example because a "
             "leader that was not in sync was elected, or never written",
         )
-        self.end = wanted
+        self.end = new_end
         self._last_fetched_epoch = NO_LEADER_EPOCH
         self._advance(self.position, now)
 
@@ -486,7 +486,7 @@ class RangeFetch:
             self._may_redirect = False
 
     def _lose(self, wanted: int, available: int, lost: int, reason: str) -> None:
-        topic, partition = self._place
+        topic, partition = self._topic_partition
         self._loss = DataLoss(topic, partition, wanted, available, lost, reason)
 
     def _report(self) -> Step:
@@ -494,10 +494,11 @@ class RangeFetch:
         return Done() if loss is None else Lose(loss)
 
     def _error(self, code: int, what: str) -> KafkaError:
-        return broker_error(code, f"{self._place}: {what}", ADVICE.get(code))
+        return broker_error(code, f"{self._topic_partition}: {what}", ADVICE.get(code))
 
     def _timed_out(self) -> KafkaTimeoutError:
         return KafkaTimeoutError(
-            f"{self._place}: no progress within {self._timeout:g} s at offset {self.position}; the "
-            f"range ends at offset {self.end}. Last seen: {self._last_seen}{self._hint}"
+            f"{self._topic_partition}: no progress within {self._timeout:g} s at offset "
+            f"{self.position}; the range ends at offset {self.end}. Last seen: {self._last_seen}"
+            f"{self._hint}"
         )

@@ -55,7 +55,6 @@ class DataLoss:
     reason: str
 
     def __str__(self) -> str:
-        """Return the sentence for a log."""
         what = f"{self.topic}-{self.partition}: {self.lost} offsets are lost: "
         if 0 <= self.available <= self.wanted:
             # The reason says where the log ends.

@@ -96,7 +96,6 @@ class Rebalances:
         context: ConsumerContext,
         coordinator: ClassicCoordinator,
     ) -> None:
-        """Apply what `coordinator` has to say."""
         self._context = context
         self._coordinator = coordinator
         #: Whether a step is running.
@@ -126,7 +125,9 @@ class Rebalances:
                 is_eager = self._coordinator.protocol is RebalanceProtocol.EAGER
                 given_up = owned
                 if not (is_lost or is_eager):
-                    given_up = tuple(each for each in owned if each.topic not in topics)
+                    given_up = tuple(
+                        partition for partition in owned if partition.topic not in topics
+                    )
                 subscriptions.mark_pending_revocation(given_up)
             try:
                 if is_lost:
@@ -170,11 +171,11 @@ class Rebalances:
                 first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
                 first.of(lambda: self._tell_assignor(assignment, step.generation))
                 with context.lock:
-                    topics = {each.topic for each in assigned}
+                    topics = {partition.topic for partition in assigned}
                     self._coordinator.add_assigned_topics(topics)
                     for topic in topics:
                         context.client.metadata.add_topic(topic, context.clock())
-                    added = [each for each in assigned if each not in owned]
+                    added = [partition for partition in assigned if partition not in owned]
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
                     is_applied = True
                 try:
@@ -227,7 +228,11 @@ class Rebalances:
         # The listener may have unsubscribed.
         if subscriptions.subscription.is_auto_assigned:
             subscriptions.assign_from_subscribed(
-                [each for each in subscriptions.assigned_partitions if each in partitions]
+                [
+                    partition
+                    for partition in subscriptions.assigned_partitions
+                    if partition in partitions
+                ]
             )
 
     def _tell(
@@ -249,7 +254,6 @@ class CommitBeforeJoin:
     """
 
     def __init__(self, context: ConsumerContext) -> None:
-        """Start without a commit."""
         self._context = context
         self._step: PrepareJoin | None = None
         self._is_done = False
@@ -326,7 +330,7 @@ class ClassicCoordinator(Coordinator):
 
     @property
     def is_joining(self) -> bool:
-        """Implement `Coordinator`."""
+        """Whether the member is about to join, and sends its topics."""
         return self.membership.is_rejoin_needed
 
     @property
@@ -336,13 +340,13 @@ class ClassicCoordinator(Coordinator):
 
     @property
     def awaits_others(self) -> bool:
-        """Implement `Coordinator`."""
+        """Whether a request is in flight that waits for other members."""
         return self.membership.awaits_others
 
     # What is due
 
     def advance(self, now: float, *, may_join: bool) -> float:
-        """Implement `Coordinator`."""
+        """Start what is due at `now`, and return when to call again."""
         self.disconnect_lost()
         if may_join:
             self._check_subscription()
@@ -414,22 +418,22 @@ class ClassicCoordinator(Coordinator):
         except KafkaError as error:
             logger.info("the racks are compared with the next metadata: %s", error)
             return
-        found = cluster.racks_per_topic
+        current_racks = cluster.racks_per_topic
         with self.context.lock:
             if assigned is self._assigned_racks and any(
-                found.get(topic, racks) != racks for topic, racks in assigned.items()
+                current_racks.get(topic, racks) != racks for topic, racks in assigned.items()
             ):
                 self._assigned_racks = None
                 self.membership.request_rejoin("the racks of the subscribed topics have changed")
                 self.context.tell_user()
 
     def subscription_changed(self) -> None:
-        """Implement `Coordinator`: the next `poll` compares the topics."""
+        """Do nothing: the next `poll` compares the topics."""
 
     # The user's thread
 
     def may_run(self, step: PrepareJoin | CompleteJoin, now: float) -> bool:
-        """Implement `Coordinator`: positions are committed before partitions are revoked."""
+        """Return whether the step can be done now: positions are committed before a revocation."""
         if self._rebalances.is_running:
             # The first step, whose listener polls.
             return False
@@ -437,11 +441,11 @@ class ClassicCoordinator(Coordinator):
         return isinstance(step, CompleteJoin) or self._commit.is_done(step, now, is_eager=is_eager)
 
     def run(self, step: PrepareJoin | CompleteJoin) -> None:
-        """Implement `Coordinator`."""
+        """Do a step of `for_user`, and remove it."""
         self._rebalances.run(step)
 
     def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
-        """Implement `Coordinator`; LeaveGroup is sent, but its answer is not waited for."""
+        """Release all partitions, and send LeaveGroup, without waiting for its answer."""
         del seconds
         context = self.context
         try:
@@ -455,11 +459,11 @@ class ClassicCoordinator(Coordinator):
                     context.start(partial(self._leave_at_will, step))
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Implement `Coordinator`."""
+        """Rejoin the group within the next `poll`."""
         self.membership.request_rejoin(reason)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Implement `Coordinator`.
+        """Return what fences this member's commits in a transaction (KIP-447).
 
         A member that is out keeps those of its last generation, which the coordinator refuses. It
         would accept a transaction's offsets that name no member.
@@ -498,7 +502,7 @@ class ClassicCoordinator(Coordinator):
     # Commits
 
     def committing_member(self) -> ConsumerGroupMetadata:
-        """Implement `Coordinator`."""
+        """Return the member to commit as; raise if it is in no generation."""
         if not self.context.subscriptions.subscription.is_auto_assigned:
             return ConsumerGroupMetadata(self.group_id)
         generation = self.membership.stable_generation
@@ -509,7 +513,7 @@ class ClassicCoordinator(Coordinator):
     def apply_commit(
         self, verdict: Verdict, sent: ConsumerGroupMetadata, *, is_of_user: bool
     ) -> Verdict:
-        """Implement `Coordinator`."""
+        """Apply the answer to a commit to the membership; return what remains for the caller."""
         del is_of_user
         current = self.membership.generation
         generation = NO_GENERATION if sent != self._metadata(current) else current
@@ -590,7 +594,7 @@ class ClassicCoordinator(Coordinator):
             member.member_id: _subscription(member.metadata, member.group_instance_id)
             for member in step.members
         }
-        topics = {topic for it in members.values() for topic in it.topics}
+        topics = {topic for subscription in members.values() for topic in subscription.topics}
         cluster = await self._watched_cluster(topics)
         if step.skip_assignment:
             return {}
@@ -613,7 +617,9 @@ class ClassicCoordinator(Coordinator):
         ):
             check_cooperative_assignment(subscribed, assigned)
         added = {
-            each.topic for it in assigned.assignments.values() for each in it.partitions
+            partition.topic
+            for assignment in assigned.assignments.values()
+            for partition in assignment.partitions
         } - topics
         if added:
             # Their metadata are no news then, and lead to no further rebalance.
@@ -657,7 +663,7 @@ class ClassicCoordinator(Coordinator):
                     frozenset(
                         rack for node_id in partition.replica_nodes if (rack := racks.get(node_id))
                     )
-                    for partition in sorted(topic.partitions, key=lambda it: it.partition_index)
+                    for partition in sorted(topic.partitions, key=lambda item: item.partition_index)
                 )
                 for topic in response.topics
             }

@@ -70,7 +70,6 @@ class HeartbeatTimer:
     """
 
     def __init__(self, settings: GroupSettings, now: float) -> None:
-        """Start all three timers."""
         self._settings = settings
         self._failures = 0
         self._heartbeat_at = self._session_until = self._poll_until = now

@@ -200,7 +200,9 @@ def judge_partitions(call: OffsetCall, codes: Mapping[TopicPartition, int]) -> V
     action = min(actions.values(), key=_ORDER.__getitem__, default=OffsetAction.DONE)
     if action is OffsetAction.DONE:
         return Verdict(action)
-    partitions = tuple(sorted(each for each, found in actions.items() if found is action))
+    partitions = tuple(
+        sorted(partition for partition, reaction in actions.items() if reaction is action)
+    )
     return Verdict(action, codes[partitions[0]], partitions)
 
 
@@ -272,7 +274,7 @@ def offset_error(call: OffsetCall, verdict: Verdict, group_id: str) -> KafkaErro
                 f"{what}: the group rebalances ({error_name(code)}). {_POLL_FIRST}"
             )
         case _A.UNAUTHORIZED_TOPIC:
-            topics = sorted({each.topic for each in verdict.partitions})
+            topics = sorted({partition.topic for partition in verdict.partitions})
             what += f" for {', '.join(map(repr, topics))}"
         case _ if verdict.partitions:
             others = len(verdict.partitions) - 1

@@ -120,17 +120,17 @@ def read_fetched(
     `topic_names` are the names of the topics that were sent by their ids; other ids are left out.
     Raises DecodeError for a response about several groups.
     """
-    error_code, found = fetched_group(response, topic_names or {})
+    error_code, fetched = fetched_group(response, topic_names or {})
     return FetchedOffsets(
         error_code,
         {
             partition: committed if committed.offset >= 0 else None
-            for partition, (code, committed) in found.items()
+            for partition, (code, committed) in fetched.items()
             if not code
         },
-        {partition: code for partition, (code, _) in found.items() if code},
+        {partition: code for partition, (code, _) in fetched.items() if code},
     )
 
 
 def _have_ids(partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID]) -> bool:
-    return all(topic_ids.get(each.topic, ZERO_UUID) != ZERO_UUID for each in partitions)
+    return all(topic_ids.get(partition.topic, ZERO_UUID) != ZERO_UUID for partition in partitions)

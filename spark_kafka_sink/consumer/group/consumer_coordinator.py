@@ -72,7 +72,6 @@ class ConsumerCoordinator(Coordinator):
     uses_topic_ids = True
 
     def __init__(self, context: ConsumerContext, settings: MemberSettings) -> None:
-        """Start outside of the group."""
         super().__init__(context, settings.group_id)
         self._settings = settings
         self._membership = ConsumerMembership(settings, context.subscriptions, context.clock())
@@ -91,7 +90,7 @@ class ConsumerCoordinator(Coordinator):
     # What is due
 
     def advance(self, now: float, *, may_join: bool) -> float:
-        """Implement `Coordinator`."""
+        """Start what is due at `now`, and return when to call again."""
         self.disconnect_lost()
         self._note_topic_names(now)
         self._note_rebalance(now)
@@ -154,18 +153,18 @@ class ConsumerCoordinator(Coordinator):
             self._last_epoch = epoch
 
     def subscription_changed(self) -> None:
-        """Implement `Coordinator`."""
+        """Record that the user has subscribed to something else."""
         self._membership.subscription_changed()
 
     # The user's thread
 
     def may_run(self, step: Callback, now: float) -> bool:
-        """Implement `Coordinator`: the first step may be running, and its listener polling."""
+        """Return False while the first step is running, whose listener may poll."""
         del step, now
         return not self._is_calling_back
 
     def run(self, step: Callback) -> None:
-        """Implement `Coordinator`."""
+        """Call the listener for a step of `for_user`, and remove it."""
         error: BaseException | None = None
         try:
             self._is_calling_back = True
@@ -187,7 +186,7 @@ class ConsumerCoordinator(Coordinator):
                 self.context.tell_user()
 
     def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
-        """Implement `Coordinator`; the protocol has no place for a reason."""
+        """Release all partitions and leave the group; the protocol has no place for a reason."""
         del reason
         context = self.context
         deadline = context.clock() + seconds
@@ -218,7 +217,7 @@ class ConsumerCoordinator(Coordinator):
             context.wait(min(until, deadline) - now)
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Implement `Coordinator`: as in Java, members of this protocol cannot."""
+        """Log that, as in Java, members of this protocol cannot."""
         logger.warning(
             "enforce_rebalance has no effect with group.protocol=consumer, whose coordinator "
             "decides when to rebalance; the reason was: %s",
@@ -226,7 +225,7 @@ class ConsumerCoordinator(Coordinator):
         )
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Implement `Coordinator`.
+        """Return what fences this member's commits in a transaction (KIP-447).
 
         A member that was fenced keeps its last epoch, which the coordinator refuses. It would
         accept a transaction's offsets without an epoch if the group is empty.
@@ -242,7 +241,7 @@ class ConsumerCoordinator(Coordinator):
     # Commits
 
     def committing_member(self) -> ConsumerGroupMetadata:
-        """Implement `Coordinator`."""
+        """Return the member to commit as; raise if it has no epoch."""
         if not self.context.subscriptions.subscription.is_auto_assigned:
             return ConsumerGroupMetadata(self.group_id)
         epoch = self._membership.member_epoch
@@ -254,14 +253,14 @@ class ConsumerCoordinator(Coordinator):
         return self.group_metadata()._replace(generation_id=epoch)
 
     def fetching_member(self) -> tuple[str | None, int]:
-        """Implement `Coordinator`."""
+        """Return the member id and the epoch for OffsetFetch; None and -1 without one."""
         epoch = self._membership.member_epoch
         return (None, -1) if epoch is None else (self._settings.member_id, epoch)
 
     def apply_commit(
         self, verdict: Verdict, sent: ConsumerGroupMetadata, *, is_of_user: bool
     ) -> Verdict:
-        """Implement `Coordinator`."""
+        """Rediscover the coordinator if need be; return what remains for the caller."""
         del sent
         if verdict.action is OffsetAction.FIND_COORDINATOR:
             self._membership.coordinator_lost(self.context.clock())
@@ -326,17 +325,17 @@ class ConsumerCoordinator(Coordinator):
         """Request the names of assigned topics, which a pattern may have found."""
         context = self.context
         deadline = context.clock() + context.config.request_timeout_ms / 1000
-        found: dict[UUID, str] = {}
+        names: dict[UUID, str] = {}
         try:
-            found = await context.calls.topic_names_by_id(step.topic_ids, deadline)
+            names = await context.calls.topic_names_by_id(step.topic_ids, deadline)
         except KafkaError as error:
             if not error.retriable:
                 with context.lock:
                     context.fail(error)
         with context.lock:
-            for name in found.values():
+            for name in names.values():
                 context.client.metadata.add_topic(name, context.clock())
-            self._names |= found
+            self._names |= names
             self._membership.topic_names_changed(self._names, context.clock())
             context.tell_user()
 

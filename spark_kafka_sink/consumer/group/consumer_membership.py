@@ -284,7 +284,6 @@ class MetadataRefresh:
     """
 
     def __init__(self, backoff: ExponentialBackoff, now: float) -> None:
-        """Start with nothing to request."""
         self._backoff = backoff
         self._failures, self._due_at = 0, now
         self._is_in_flight = False
@@ -600,8 +599,8 @@ class ConsumerMembership:
         ):
             advice = PATTERN_ADVICE
         if message:
-            said = f"The broker says {message!r}"
-            advice = f"{said}. {advice}" if advice else said
+            broker_message = f"The broker says {message!r}"
+            advice = f"{broker_message}. {advice}" if advice else broker_message
         self._failure = broker_error(code, context, advice)
 
     def _next_number(self) -> int:
@@ -623,4 +622,4 @@ def _leaves(step: SendHeartbeat) -> bool:
 def _partitions(assignment: Assignment | None) -> dict[UUID, tuple[int, ...]] | None:
     if assignment is None:
         return None
-    return {each.topic_id: each.partitions for each in assignment.topic_partitions}
+    return {topic.topic_id: topic.partitions for topic in assignment.topic_partitions}

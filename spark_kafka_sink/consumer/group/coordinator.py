@@ -66,7 +66,6 @@ class Coordinator(ABC):
     uses_topic_ids: ClassVar[bool]
 
     def __init__(self, context: ConsumerContext, group_id: str) -> None:
-        """Start without a coordinator."""
         self.context = context
         measures = context.measures.coordinator
         assert measures is not None  # noqa: S101  there is a group
@@ -151,7 +150,7 @@ class Coordinator(ABC):
 
     @abstractmethod
     def _coordinator_found(self, step: FindCoordinator, node: Node) -> None:
-        """Use a coordinator."""
+        """Use the coordinator that was found."""
 
     @abstractmethod
     def _coordinator_not_found(self, step: FindCoordinator, code: int | None) -> None:

@@ -16,7 +16,6 @@ class CoordinatorSearch:
     """The coordinator, or the search for it; times are seconds on the caller's clock."""
 
     def __init__(self, backoff: ExponentialBackoff, now: float) -> None:
-        """Start without a coordinator."""
         self._backoff = backoff
         self._begins_at = now
         self._failures = 0

@@ -70,7 +70,6 @@ class TargetAssignment:
     """
 
     def __init__(self) -> None:
-        """Start without assignments and names."""
         #: What the member has reconciled, and owns.
         self.current = NO_ASSIGNMENT
         self._target = NO_ASSIGNMENT
@@ -86,7 +85,9 @@ class TargetAssignment:
     @property
     def unresolved_topic_ids(self) -> frozenset[UUID]:
         """The topics of the target assignment without a known name."""
-        return frozenset(each for each in self._target.partitions if self._name(each) is None)
+        return frozenset(
+            topic_id for topic_id in self._target.partitions if self._name(topic_id) is None
+        )
 
     @property
     def is_reconciled(self) -> bool:
@@ -98,9 +99,9 @@ class TargetAssignment:
 
         Source: LocalAssignment.updateWith.
         """
-        wanted = {topic_id: tuple(sorted(them)) for topic_id, them in partitions.items()}
-        if self._target.is_none or wanted != self._target.partitions:
-            self._target = LocalAssignment(self._target.local_epoch + 1, wanted)
+        target = {topic_id: tuple(sorted(numbers)) for topic_id, numbers in partitions.items()}
+        if self._target.is_none or target != self._target.partitions:
+            self._target = LocalAssignment(self._target.local_epoch + 1, target)
 
     def set_topic_names(self, names: Mapping[UUID, str]) -> None:
         """Replace the names of topics that the metadata have."""
@@ -161,7 +162,6 @@ class GroupMember:
     """One member: its state, its epoch and its partitions."""
 
     def __init__(self, settings: MemberSettings, subscriptions: SubscriptionState) -> None:
-        """Start outside of the group."""
         self._settings = settings
         self._subscriptions = subscriptions
         self._state = _S.UNSUBSCRIBED
@@ -406,22 +406,22 @@ class GroupMember:
         if self._state is not _S.RECONCILING or self._assignment.is_reconciled or is_busy:
             return
         resolved = self._assignment.resolve()
-        current, wanted = self._assignment.current, frozenset(resolved.partitions)
+        current, target = self._assignment.current, frozenset(resolved.partitions)
         owned = frozenset(self._subscriptions.assigned_partitions)
-        are_same = resolved.assignment.partitions == current.partitions and owned == wanted
-        if are_same and not current.is_none and not wanted & self._half_revoked:
+        are_same = resolved.assignment.partitions == current.partitions and owned == target
+        if are_same and not current.is_none and not target & self._half_revoked:
             # Only once: what is unresolved waits for metadata.
             if resolved.assignment != current:
                 self._acknowledge(resolved)
             return
-        given_back = wanted & self._half_revoked
-        revoked = owned - wanted
+        given_back = target & self._half_revoked
+        revoked = owned - target
         if not may_call_back and (self._settings.is_auto_commit or revoked or given_back):
             return
         self._remove(given_back)
         self._half_revoked = frozenset()
         self._subscriptions.mark_pending_revocation(revoked)
-        added = tuple(sorted(wanted - (owned - given_back)))
+        added = tuple(sorted(target - (owned - given_back)))
         self._reconciliation = _Reconciliation(resolved, added, tuple(sorted(revoked)))
         if self._settings.is_auto_commit:
             until = now + self._settings.rebalance_timeout
@@ -483,8 +483,8 @@ class GroupMember:
         if not partitions or self._subscriptions.rebalance_listener is None:
             self._release_ended(leaves=release.leaves)
             return
-        kind = Revoke if self._state is _S.PREPARE_LEAVING else Lose
-        self._next = release.step = kind(self._next_number(), partitions)
+        callback = Revoke if self._state is _S.PREPARE_LEAVING else Lose
+        self._next = release.step = callback(self._next_number(), partitions)
 
     def _lose_instead_of_revoking(self) -> None:
         """Replace a revocation that has not begun: the member is in the group no longer."""
@@ -514,7 +514,7 @@ class GroupMember:
         if removed and self._subscriptions.subscription.is_auto_assigned:
             assigned = self._subscriptions.assigned_partitions
             self._subscriptions.assign_from_subscribed(
-                each for each in assigned if each not in removed
+                partition for partition in assigned if partition not in removed
             )
 
     # How the state changes

@@ -96,7 +96,8 @@ def read_join(response: JoinGroupResponse) -> JoinAnswer:
         protocol_type=response.protocol_type,
         leader=response.leader,
         members=tuple(
-            Member(it.member_id, it.group_instance_id, it.metadata) for it in response.members
+            Member(member.member_id, member.group_instance_id, member.metadata)
+            for member in response.members
         ),
         skip_assignment=response.skip_assignment,
     )

@@ -58,7 +58,6 @@ class OffsetCommits:
     """The commits and look-ups of one consumer."""
 
     def __init__(self, context: ConsumerContext, coordinator: Coordinator) -> None:
-        """Create it for the coordinator of the group."""
         self._context = context
         self._coordinator = coordinator
         config = context.config
@@ -274,15 +273,15 @@ class OffsetCommits:
         )
         if response is None:
             return self._unanswered()
-        found = read_fetched(response, {topic_id: name for name, topic_id in ids.items()})
+        fetched = read_fetched(response, {topic_id: name for name, topic_id in ids.items()})
         _, call, of_partition = self._coordinator.offset_calls
-        verdict = judge_group(call, found.error_code)
+        verdict = judge_group(call, fetched.error_code)
         if verdict.action is OffsetAction.DONE:
             call = of_partition
-            errors = dict(only_requested(found.errors.items(), frozenset(partitions)))
+            errors = dict(only_requested(fetched.errors.items(), frozenset(partitions)))
             verdict = judge_partitions(call, errors)
         if verdict.action is OffsetAction.DONE:
-            return {each: found.offsets.get(each) for each in partitions}
+            return {partition: fetched.offsets.get(partition) for partition in partitions}
         if verdict.action is OffsetAction.FIND_COORDINATOR:
             with self._context.lock:
                 self._coordinator.member.coordinator_lost(self._context.clock())
@@ -307,7 +306,7 @@ class OffsetCommits:
         if not self._coordinator.uses_topic_ids:
             return {}
         snapshot = self._context.client.metadata.snapshot
-        return {each.topic: snapshot.topic_id(each.topic) for each in partitions}
+        return {partition.topic: snapshot.topic_id(partition.topic) for partition in partitions}
 
     async def _find_coordinator(self, deadline: float) -> None:
         """Wait until the coordinator is known; raise the group's error or KafkaTimeoutError."""

@@ -76,7 +76,6 @@ class FirstError:
     """Calls several functions although one may fail, and then raises the first error."""
 
     def __init__(self) -> None:
-        """Start without an error."""
         self._error: KafkaError | None = None
 
     def of(self, call: Callable[[], None]) -> None:
@@ -87,7 +86,6 @@ class FirstError:
             self._error = self._error or error
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, exc_type: object, exc: object, traceback: object) -> None:

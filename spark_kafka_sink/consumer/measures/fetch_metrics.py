@@ -193,14 +193,14 @@ class FetchMetrics:
             return
         self._assignment_id = assignment_id
         partitions = assigned()
-        for each in set(self._replicas).difference(partitions):
-            self._metrics.remove_metric(self._replicas.pop(each))
+        for partition in set(self._replicas).difference(partitions):
+            self._metrics.remove_metric(self._replicas.pop(partition))
             for distances in (self._lags, self._leads):
-                if (distance := distances.pop(each, None)) is not None:
+                if (distance := distances.pop(partition, None)) is not None:
                     self._metrics.remove_sensor(distance.sensor.name)
-        for each in partitions:
-            if each not in self._replicas:
-                self._replicas[each] = self._add_replica(each)
+        for partition in partitions:
+            if partition not in self._replicas:
+                self._replicas[partition] = self._add_replica(partition)
 
     def _add_replica(self, partition: TopicPartition) -> MetricName:
         def measure(_: float) -> float:

@@ -142,20 +142,20 @@ def read_epochs(
 ) -> EpochAnswers:
     """Return what a response says about the requested partitions, and about no others."""
     retried = dict.fromkeys(requested)
-    found: dict[TopicPartition, EpochEnd] = {}
+    ends: dict[TopicPartition, EpochEnd] = {}
     unauthorized: set[str] = set()
     for topic in response.topics:
-        for it in topic.partitions:
-            partition = TopicPartition(topic.topic, it.partition)
-            action = epoch_action(it.error_code)
+        for end in topic.partitions:
+            partition = TopicPartition(topic.topic, end.partition)
+            action = epoch_action(end.error_code)
             if partition not in retried or action is EpochAction.RETRY:
                 continue
             del retried[partition]
             if action is EpochAction.DONE:
-                found[partition] = EpochEnd(it.end_offset, it.leader_epoch)
+                ends[partition] = EpochEnd(end.end_offset, end.leader_epoch)
             else:
                 unauthorized.add(partition.topic)
-    return EpochAnswers(found, tuple(retried), tuple(sorted(unauthorized)))
+    return EpochAnswers(ends, tuple(retried), tuple(sorted(unauthorized)))
 
 
 def complete_validation(
@@ -170,7 +170,7 @@ def complete_validation(
     the caller requests. Return the truncations that no reset resolves; `truncation_error` makes an
     error of them.
     """
-    undecided = [each for each in requested if each not in answers.found]
+    undecided = [partition for partition in requested if partition not in answers.found]
     state.set_next_allowed_retry(undecided, retry_at)
     truncations = [
         state.maybe_complete_validation(
@@ -178,16 +178,16 @@ def complete_validation(
         )
         for partition, end in answers.found.items()
     ]
-    return [each for each in truncations if each is not None]
+    return [truncation for truncation in truncations if truncation is not None]
 
 
 def truncation_error(truncations: Iterable[LogTruncation]) -> LogTruncationError:
     """Return the error that the next `poll` raises."""
     offsets, divergent_offsets = {}, {}
-    for each in truncations:
-        offsets[each.topic_partition] = each.position.offset
-        if each.divergent_offset is not None:
-            divergent_offsets[each.topic_partition] = each.divergent_offset
+    for truncation in truncations:
+        offsets[truncation.topic_partition] = truncation.position.offset
+        if truncation.divergent_offset is not None:
+            divergent_offsets[truncation.topic_partition] = truncation.divergent_offset
     return LogTruncationError(offsets, divergent_offsets)
 
 

@@ -99,7 +99,7 @@ def read_topics(
             and topic.partitions
         )
         return TopicAnswers(listed, None, None)
-    found: list[MetadataResponseTopic] = []
+    existing: list[MetadataResponseTopic] = []
     missing: str | None = None
     retriable: BrokerError | None = None
     for name in names:
@@ -112,8 +112,8 @@ def read_topics(
                 raise error
             retriable = retriable or error
         else:
-            found.append(topic)
-    return TopicAnswers(tuple(found), missing, retriable)
+            existing.append(topic)
+    return TopicAnswers(tuple(existing), missing, retriable)
 
 
 def selected_partitions(
@@ -137,15 +137,20 @@ def selected_partitions(
             pattern = re.compile(selection.pattern)
         except re.error as error:
             raise ConfigError(f"the pattern {selection.pattern!r} is not valid: {error}") from None
-        return tuple(each for each in partitions if pattern.search(each.topic))
+        return tuple(
+            topic_partition
+            for topic_partition in partitions
+            if pattern.search(topic_partition.topic)
+        )
     if isinstance(selection, Assign):
-        wanted = set(selection.partitions)
-        unknown = sorted(wanted.difference(partitions))
+        requested = set(selection.partitions)
+        unknown = sorted(requested.difference(partitions))
         if unknown and not skips_missing:
             raise missing_partition(
-                unknown[0], sum(p.topic == unknown[0].topic for p in partitions)
+                unknown[0],
+                sum(topic_partition.topic == unknown[0].topic for topic_partition in partitions),
             )
-        return tuple(sorted(wanted.intersection(partitions)))
+        return tuple(sorted(requested.intersection(partitions)))
     return tuple(partitions)
 
 
@@ -190,7 +195,6 @@ class OffsetCalls:
     """The calls; times are seconds of the loop's clock."""
 
     def __init__(self, requests: BrokerRequests) -> None:
-        """Use the connections of `requests`."""
         self._requests = requests
         self._client = requests.client
         self._loop = asyncio.get_running_loop()
@@ -222,8 +226,8 @@ class OffsetCalls:
         return selected
 
     def _leaders(self, partitions: Iterable[TopicPartition]) -> set[Node]:
-        found = map(self._client.metadata.snapshot.leader_of, partitions)
-        return {node for node in found if node is not None}
+        leaders = map(self._client.metadata.snapshot.leader_of, partitions)
+        return {node for node in leaders if node is not None}
 
     async def describe(
         self,
@@ -241,18 +245,18 @@ class OffsetCalls:
         Raises BrokerError for a topic that does not exist, unless `skips_missing`, or that may not
         be read, and KafkaTimeoutError if there is no answer in time.
         """
-        wanted = None if names is None else tuple(names)
+        topic_names = None if names is None else tuple(names)
         began = self._loop.time()
         attempts = 0
         while True:
             if fails_early:
                 await self._find_anybody(deadline)
             try:
-                response = await self._ask_for_topics(wanted, deadline)
+                response = await self._ask_for_topics(topic_names, deadline)
             except (NetworkError, DecodeError) as error:
                 cause: KafkaError = error
             else:
-                answers = read_topics(response, wanted, includes_internal=includes_internal)
+                answers = read_topics(response, topic_names, includes_internal=includes_internal)
                 is_complete = answers.missing is None or skips_missing
                 if is_complete and answers.retriable is None:
                     return replace(response, topics=answers.topics)
@@ -280,7 +284,9 @@ class OffsetCalls:
         Raises NetworkError or DecodeError if there is no usable answer: this is one attempt.
         """
         request = MetadataRequest(
-            topics=tuple(MetadataRequestTopic(topic_id=each, name=None) for each in topic_ids),
+            topics=tuple(
+                MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids
+            ),
             allow_auto_topic_creation=False,
         )
         response = await self._requests.ask(None, request, deadline)
@@ -318,7 +324,9 @@ class OffsetCalls:
         self, names: tuple[str, ...] | None, deadline: float
     ) -> MetadataResponse:
         request = MetadataRequest(
-            topics=None if names is None else tuple(MetadataRequestTopic(name=n) for n in names),
+            topics=None
+            if names is None
+            else tuple(MetadataRequestTopic(name=name) for name in names),
             allow_auto_topic_creation=False,
         )
         response = await self._requests.ask(None, request, deadline)
@@ -344,8 +352,8 @@ class OffsetCalls:
 
         Raises BrokerError for a final error, KafkaTimeoutError if there is no answer in time.
         """
-        found = await self.found_offsets(timestamps, deadline, is_committed=is_committed)
-        return {topic_partition: it.offset for topic_partition, it in found.items()}
+        offsets = await self.found_offsets(timestamps, deadline, is_committed=is_committed)
+        return {topic_partition: found.offset for topic_partition, found in offsets.items()}
 
     async def found_offsets(
         self, timestamps: Mapping[TopicPartition, int], deadline: float, *, is_committed: bool
@@ -354,10 +362,11 @@ class OffsetCalls:
 
         async def ask(left: Sequence[TopicPartition]) -> Attempt[FoundOffset]:
             groups, leaderless = by_leader(
-                {each: timestamps[each] for each in left}, self._client.metadata.snapshot
+                {topic_partition: timestamps[topic_partition] for topic_partition in left},
+                self._client.metadata.snapshot,
             )
             cause: KafkaError | None = no_leader(leaderless) if leaderless else None
-            found: dict[TopicPartition, FoundOffset] = {}
+            offsets: dict[TopicPartition, FoundOffset] = {}
             for answers in await asyncio.gather(
                 *(
                     self._ask_leader(node, questions, deadline, is_committed=is_committed)
@@ -367,13 +376,13 @@ class OffsetCalls:
                 if isinstance(answers, KafkaError):
                     cause = answers
                     continue
-                for each, offset in answers.found.items():
-                    found[each] = FoundOffset(offset, answers.epochs[each])
+                for topic_partition, offset in answers.found.items():
+                    offsets[topic_partition] = FoundOffset(offset, answers.epochs[topic_partition])
                 for error in answers.failed.values():
                     if not error.retriable:
                         raise error
                     cause = error
-            return Attempt(found, cause)
+            return Attempt(offsets, cause)
 
         return await self.repeat("ListOffsets", timestamps, deadline, ask)
 
@@ -392,14 +401,16 @@ class OffsetCalls:
         Raises KafkaTimeoutError if there is no answer in time, UnreachedError if no broker can be
         reached at its address, and what `ask` raises.
         """
-        wanted = left = tuple(partitions)
-        found: dict[TopicPartition, T] = {}
+        requested = left = tuple(partitions)
+        answers: dict[TopicPartition, T] = {}
         attempts = 0
         while left:
             await self._know(left, deadline, refresh=attempts > 0)
             attempt = await ask(left)
-            found |= attempt.found
-            left = tuple(each for each in left if each not in found)
+            answers |= attempt.found
+            left = tuple(
+                topic_partition for topic_partition in left if topic_partition not in answers
+            )
             if isinstance(attempt.cause, UnreachedError):
                 raise attempt.cause
             if left:
@@ -407,7 +418,7 @@ class OffsetCalls:
                 cause = attempt.cause or DecodeError(f"the answer lacks {names}")
                 await self._requests.back_off(attempts, deadline, f"{what} of {names}", cause)
                 attempts += 1
-        return {topic_partition: found[topic_partition] for topic_partition in wanted}
+        return {topic_partition: answers[topic_partition] for topic_partition in requested}
 
     async def _know(
         self, partitions: Iterable[TopicPartition], deadline: float, *, refresh: bool
@@ -420,7 +431,7 @@ class OffsetCalls:
         for topic in last:
             self._client.metadata.add_topic(topic, now)
         snapshot = self._client.metadata.snapshot
-        unknown = [each for each in last if last[each] >= snapshot.partition_count(each)]
+        unknown = [topic for topic in last if last[topic] >= snapshot.partition_count(topic)]
         if refresh or unknown:
             self._remember(await self.describe(last if refresh else sorted(unknown), deadline))
             snapshot = self._client.metadata.snapshot
@@ -435,9 +446,9 @@ class OffsetCalls:
         left_ms = int(min(max((deadline - self._loop.time()) * 1000, 1), _MOST_MS))
         request = list_offsets_request(questions, is_committed=is_committed, timeout_ms=left_ms)
         requested = {
-            TopicPartition(topic, it.partition_index)
+            TopicPartition(topic, partition.partition_index)
             for topic in questions
-            for it in questions[topic]
+            for partition in questions[topic]
         }
         try:
             return read_offsets(await self._requests.ask(node, request, deadline), node, requested)
@@ -464,10 +475,10 @@ class OffsetCalls:
                 cause: KafkaError = error
             else:
                 refusals = refused_commits(response, group_id, offsets)
-                again = [error for error in refusals.values() if _is_worth_a_retry(error)]
-                if not again:
+                retriable = [error for error in refusals.values() if _is_worth_a_retry(error)]
+                if not retriable:
                     return refusals
-                cause = again[0]
+                cause = retriable[0]
             await self._requests.back_off(
                 attempts, deadline, f"OffsetCommit of group {group_id!r}", cause
             )

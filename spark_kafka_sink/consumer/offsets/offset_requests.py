@@ -123,7 +123,10 @@ def read_offsets(
     answers = OffsetAnswers({}, {}, {})
     for topic in response.topics:
         for topic_partition, partition in only_requested(
-            ((TopicPartition(topic.name, it.partition_index), it) for it in topic.partitions),
+            (
+                (TopicPartition(topic.name, partition.partition_index), partition)
+                for partition in topic.partitions
+            ),
             requested,
         ):
             code = partition.error_code
@@ -159,7 +162,9 @@ def commit_request(group_id: str, offsets: Mapping[TopicPartition, int]) -> Offs
         group_id=group_id,
         generation_id_or_member_epoch=-1,
         member_id="",
-        topics=commit_topics({place: OffsetAndMetadata(it) for place, it in offsets.items()}),
+        topics=commit_topics(
+            {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        ),
     )
 
 
@@ -169,8 +174,8 @@ def refused_commits(
     """Return the requested partitions whose offsets were refused, or not answered, and why."""
     codes = dict(only_requested(commit_codes(response), requested))
     refusals: dict[TopicPartition, KafkaError] = {
-        place: broker_error(code, f"OffsetCommit of group {group_id!r} for {place}")
-        for place, code in codes.items()
+        partition: broker_error(code, f"OffsetCommit of group {group_id!r} for {partition}")
+        for partition, code in codes.items()
         if code
     }
     missing = missing_answer(group_id, codes, requested)
@@ -186,7 +191,7 @@ def missing_answer(
 
     Java's consumer takes such an offset for committed.
     """
-    missing = sorted(each for each in requested if each not in answered)
+    missing = sorted(partition for partition in requested if partition not in answered)
     if not missing:
         return None
     others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

@@ -86,13 +86,17 @@ class PositionLookups:
             self._find_initial_positions()
         self._note_topic_ids()
         resets = subscriptions.partitions_needing_reset(now)
-        lost = [each for each in resets if subscriptions.requested_reset(each) == NONE]
+        lost = [
+            partition for partition in resets if subscriptions.requested_reset(partition) == NONE
+        ]
         if lost and self._context.may_look_up:
             self._fail(NoOffsetForPartitionError(lost))
         elif resets and self._context.may_look_up:
             self._delay(resets, now)
-            for leader, some in self._by_leader(resets).items():
-                self._context.start(partial(self._reset, leader, self._wanted_resets(some)))
+            for leader, partitions in self._by_leader(resets).items():
+                self._context.start(
+                    partial(self._reset, leader, self._requested_resets(partitions))
+                )
         self._validate_positions(now)
         if subscriptions.has_all_fetch_positions:
             return NEVER
@@ -114,23 +118,23 @@ class PositionLookups:
         if snapshot is self._noted_in and noted == self._noted:
             return
         self._noted_in, self._noted = snapshot, noted
-        for each in subscriptions.assigned_partitions:
-            topic_id = snapshot.topic_id(each.topic)
+        for topic_partition in subscriptions.assigned_partitions:
+            topic_id = snapshot.topic_id(topic_partition.topic)
             if topic_id == ZERO_UUID:
                 continue
             is_assigned = self._commits is None or self._commits.is_assigned(topic_id)
             if not is_assigned:
                 # They may be older than the assignment.
                 self._context.client.metadata.request_update()
-            before = subscriptions.note_topic_id(each, topic_id, is_assigned=is_assigned)
+            before = subscriptions.note_topic_id(topic_partition, topic_id, is_assigned=is_assigned)
             if before is not None:
                 logger.warning(
                     "topic %r was deleted and created again: its id was %s, and is %s now. "
                     "Partition %d is read from where auto.offset.reset says",
-                    each.topic,
+                    topic_partition.topic,
                     before,
                     topic_id,
-                    each.partition,
+                    topic_partition.partition,
                 )
                 self._context.note_change()
 
@@ -157,7 +161,7 @@ class PositionLookups:
         context = self._context
         limit = context.config.default_api_timeout_ms / 1000
         try:
-            found = await commits.fetch(partitions, context.clock() + limit)
+            offsets = await commits.fetch(partitions, context.clock() + limit)
         except Exception as error:  # noqa: BLE001  the user's next call raises it
             with context.lock:
                 if self._fetching_for == assignment_id:
@@ -177,7 +181,7 @@ class PositionLookups:
                 context.wake()
                 return
             waiting = frozenset(subscriptions.initializing_partitions)
-            for partition, committed in found.items():
+            for partition, committed in offsets.items():
                 if partition in waiting and committed is not None:
                     subscriptions.seek_unvalidated(
                         partition,
@@ -185,7 +189,7 @@ class PositionLookups:
                             committed.offset, committed.leader_epoch, self._leader(partition)
                         ),
                     )
-            self._reset_rest(tuple(found))
+            self._reset_rest(tuple(offsets))
             context.tell_user()
 
     def _reset_rest(self, partitions: tuple[TopicPartition, ...]) -> None:
@@ -195,42 +199,48 @@ class PositionLookups:
 
     # Resets
 
-    def _wanted_resets(
+    def _requested_resets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetReset]:
         subscriptions = self._context.subscriptions
-        found = {each: subscriptions.requested_reset(each) for each in partitions}
-        return {each: reset for each, reset in found.items() if reset is not None}
+        resets = {partition: subscriptions.requested_reset(partition) for partition in partitions}
+        return {partition: reset for partition, reset in resets.items() if reset is not None}
 
     def _by_leader(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[Node | None, list[TopicPartition]]:
         """Group partitions, so that a leader that does not answer delays no others."""
         groups: dict[Node | None, list[TopicPartition]] = {}
-        for each in partitions:
-            groups.setdefault(self._leader(each).leader, []).append(each)
+        for partition in partitions:
+            groups.setdefault(self._leader(partition).leader, []).append(partition)
         return groups
 
     async def _reset(
-        self, leader: Node | None, wanted: Mapping[TopicPartition, OffsetReset]
+        self, leader: Node | None, resets: Mapping[TopicPartition, OffsetReset]
     ) -> None:
         now_ms = self._wall_clock_ms()
-        times = {each: reset.timestamp(now_ms) for each, reset in wanted.items()}
-        found = await self._list_offsets(leader, times)
-        late = [each for each, offset in found.items() if offset == UNKNOWN_OFFSET]
+        times = {partition: reset.timestamp(now_ms) for partition, reset in resets.items()}
+        offsets = await self._list_offsets(leader, times)
+        late = [partition for partition, offset in offsets.items() if offset == UNKNOWN_OFFSET]
         if late:
             # No record is so late. What is written between both questions must not be missed.
             ends = await self._list_offsets(leader, dict.fromkeys(late, LATEST_TIMESTAMP))
-            again = await self._list_offsets(leader, {each: times[each] for each in ends})
-            for each in late:
-                offset = again.get(each, UNKNOWN_OFFSET)
-                found[each] = ends.get(each, UNKNOWN_OFFSET) if offset == UNKNOWN_OFFSET else offset
+            later_offsets = await self._list_offsets(
+                leader, {partition: times[partition] for partition in ends}
+            )
+            for partition in late:
+                offset = later_offsets.get(partition, UNKNOWN_OFFSET)
+                offsets[partition] = (
+                    ends.get(partition, UNKNOWN_OFFSET) if offset == UNKNOWN_OFFSET else offset
+                )
         context = self._context
         with context.lock:
-            for each, offset in found.items():
+            for partition, offset in offsets.items():
                 if offset != UNKNOWN_OFFSET:
-                    position = FetchPosition(offset, current_leader=self._leader(each))
-                    context.subscriptions.maybe_seek_unvalidated(each, position, wanted[each])
+                    position = FetchPosition(offset, current_leader=self._leader(partition))
+                    context.subscriptions.maybe_seek_unvalidated(
+                        partition, position, resets[partition]
+                    )
             context.tell_user()
 
     async def _list_offsets(
@@ -242,11 +252,11 @@ class PositionLookups:
         their error is raised by the user's next call.
         """
         groups, _ = by_leader(times, self._context.client.metadata.snapshot)
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         if leader is not None and leader in groups:
-            found = await self._offsets_of(leader, groups[leader], times)
-        self._retry([each for each in times if each not in found])
-        return found
+            offsets = await self._offsets_of(leader, groups[leader], times)
+        self._retry([partition for partition in times if partition not in offsets])
+        return offsets
 
     async def _offsets_of(
         self, leader: Node, questions: Questions, times: Mapping[TopicPartition, int]
@@ -265,8 +275,11 @@ class PositionLookups:
             if not error.retriable:
                 with context.lock:
                     self._fail(error)
-        found = answers.found
-        return {each: UNKNOWN_OFFSET if at is None else at for each, at in found.items()}
+        offsets = answers.found
+        return {
+            partition: UNKNOWN_OFFSET if offset is None else offset
+            for partition, offset in offsets.items()
+        }
 
     def _retry(self, partitions: list[TopicPartition]) -> None:
         """Schedule the question again after a back-off, with new metadata."""
@@ -286,8 +299,8 @@ class PositionLookups:
         snapshot = context.client.metadata.snapshot
         if snapshot is not self._validated:
             self._validated = snapshot
-            for each in subscriptions.assigned_partitions:
-                subscriptions.maybe_validate_position(each, self._leader(each))
+            for partition in subscriptions.assigned_partitions:
+                subscriptions.maybe_validate_position(partition, self._leader(partition))
         due = subscriptions.partitions_needing_validation(now)
         if due:
             self._delay(due, now)
@@ -301,8 +314,8 @@ class PositionLookups:
         except UnsupportedVersionError:
             # An old broker cannot tell: the position is taken as it is, as in Java.
             with context.lock:
-                for each in filter(context.subscriptions.is_assigned, positions):
-                    context.subscriptions.complete_validation(each)
+                for partition in filter(context.subscriptions.is_assigned, positions):
+                    context.subscriptions.complete_validation(partition)
                 context.tell_user()
             return
         answers = (

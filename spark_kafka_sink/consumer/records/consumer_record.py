@@ -146,18 +146,18 @@ class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord]]):
         if of is None:
             return list(chain.from_iterable(self.values()))
         if isinstance(of, str):
-            of_topic = (records for place, records in self.items() if place.topic == of)
+            of_topic = (records for partition, records in self.items() if partition.topic == of)
             return list(chain.from_iterable(of_topic))
         return list(self.get(of, ()))
 
     def __repr__(self) -> str:
         """Show the number of records, and the offsets of the first partitions."""
-        places = [
-            f"{place} {_offsets(records)}"
-            for place, records in islice(self.items(), _SHOWN_PARTITIONS)
+        parts = [
+            f"{partition} {_offsets(records)}"
+            for partition, records in islice(self.items(), _SHOWN_PARTITIONS)
         ]
-        rest = len(self) - len(places)
-        text = ", ".join(places) + (f" and {rest:,} more" if rest else "")
+        rest = len(self) - len(parts)
+        text = ", ".join(parts) + (f" and {rest:,} more" if rest else "")
         return f"<{self._summary()}{': ' if text else ''}{text}>"
 
     def _summary(self) -> str:
@@ -168,16 +168,16 @@ class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord]]):
         """Show the records and offsets of each partition, and the first records."""
         partitions = (
             (
-                *(str(part) for part in place),
+                *(str(part) for part in partition),
                 len(records),
                 *((records[0].offset, records[-1].offset) if records else (None, None)),
-                next_offset.offset if (next_offset := self.next_offsets.get(place)) else None,
+                next_offset.offset if (next_offset := self.next_offsets.get(partition)) else None,
             )
-            for place, records in sorted(self.items())
+            for partition, records in sorted(self.items())
         )
         first = (
-            (str(place), record.offset, _shown(record.key), _shown(record.value))
-            for place, records in sorted(self.items())
+            (str(partition), record.offset, _shown(record.key), _shown(record.value))
+            for partition, records in sorted(self.items())
             for record in islice(records, display.MAX_ROWS)
         )
         return display.block(

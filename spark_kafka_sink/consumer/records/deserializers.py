@@ -197,14 +197,14 @@ def _setting(*, is_key: bool) -> str:
 
 
 def _function_deserializer(target: Callable[..., Any], setting: str) -> ResolvedDeserializer:
-    by_name = [each for each in ("topic", "headers") if takes(target, each)]
+    by_name = [name for name in ("topic", "headers") if takes(target, name)]
     check_signature(target, "(data)", setting, by_name=by_name)
     if not by_name:
         return ResolvedDeserializer(target)
 
     def deserialize(data: bytes, topic: str, headers: Headers) -> Any:
-        place = {"topic": topic, "headers": headers}
-        return target(data, **{name: place[name] for name in by_name})
+        arguments = {"topic": topic, "headers": headers}
+        return target(data, **{name: arguments[name] for name in by_name})
 
     return ResolvedDeserializer(deserialize, takes_place=True)
 

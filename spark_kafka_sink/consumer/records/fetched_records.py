@@ -128,8 +128,10 @@ class FewBatches:
                 check_crc(batch)
                 records = decode_payload(header, batch, budget)
                 if not header.is_control:
-                    kind = LOG_APPEND_TIME if header.log_append_time else CREATE_TIME
-                    rows += [_Row(it, kind) for it in records if it.offset >= start]
+                    timestamp_type = LOG_APPEND_TIME if header.log_append_time else CREATE_TIME
+                    rows += [
+                        _Row(record, timestamp_type) for record in records if record.offset >= start
+                    ]
         except CorruptRecordError:
             return None
         if any(abs(row.record.timestamp) > _MAX_INT64 for row in rows):
@@ -321,16 +323,16 @@ class FetchedRecords:
         self._made.clear()
         self.taken_bytes = 0.0
         while (
-            (wanted := max_records - len(records)) > 0
+            (remaining := max_records - len(records)) > 0
             and fault is None
             and self.taken_bytes < max_bytes
         ):
-            end = self._find_record_rows(wanted)
+            end = self._find_record_rows(remaining)
             if not end:
                 break
-            found, fault = self._records(end, deserializers)
-            records = records + found if records else found
-            self._advance(len(found))
+            next_records, fault = self._records(end, deserializers)
+            records = records + next_records if records else next_records
+            self._advance(len(next_records))
         if not records and max_records > 0:
             if fault is not None:
                 [record], _ = self._records(self._row + 1, NO_DESERIALIZERS)
@@ -400,9 +402,9 @@ class FetchedRecords:
         if self._few is not None:
             return self._few.index(position), None
         decoder = self._decoders.take(RECORD_SCHEMA, self.topic_partition)
-        found = decoder.index_intact(self._data, position)
+        result = decoder.index_intact(self._data, position)
         self._decoders.give_back(RECORD_SCHEMA, decoder)
-        return found
+        return result
 
     # --- the reading in progress
 

@@ -67,9 +67,9 @@ class LeaderEpochs:
         """Return the epochs of records at offsets, None where it is not known: at least as many."""
         if not self._offsets:
             return repeat(_known(self._last))
-        places: Any = np.searchsorted(self._offsets, offsets, side="right") - 1
+        indexes: Any = np.searchsorted(self._offsets, offsets, side="right") - 1
         known = [_known(epoch) for epoch in self._epochs]
-        return map(known.__getitem__, places.tolist())
+        return map(known.__getitem__, indexes.tolist())
 
     def _read_headers(self, data: memoryview, size: int) -> None:
         position = 0
@@ -233,8 +233,8 @@ def deserialized(
         keys, fault = _objects("key", deserializers.key, keys, topic, headers)
     if deserializers.value is not None:
         # The value of a record whose key failed is not needed.
-        wanted = headers if fault is None else headers[: fault.row]
-        values, value_fault = _objects("value", deserializers.value, values, topic, wanted)
+        value_headers = headers if fault is None else headers[: fault.row]
+        values, value_fault = _objects("value", deserializers.value, values, topic, value_headers)
         fault = value_fault or fault
     return keys, values, fault
 
@@ -253,11 +253,11 @@ def _objects(
     if None in data:
         calls = (
             None
-            if each is None
-            else deserialize(each, topic, its_headers)
+            if item is None
+            else deserialize(item, topic, record_headers)
             if takes_place
-            else deserialize(each)
-            for each, its_headers in zip(data, headers, strict=True)
+            else deserialize(item)
+            for item, record_headers in zip(data, headers, strict=True)
         )
     elif takes_place:
         calls = map(deserialize, data, repeat(topic), headers)
@@ -297,9 +297,9 @@ def _headers(column: Any) -> Iterable[tuple[Header, ...]]:
     )
     headers: list[Header] = list(map(_NEW, repeat(Header), zip(names, contents, strict=True)))
     counts = np.diff(offsets)
-    each = int(counts[0])
-    if each and (counts == each).all():
+    count = int(counts[0])
+    if count and (counts == count).all():
         # The same iterator, as often as there are headers in a record.
-        return zip(*[iter(headers)] * each, strict=True)
+        return zip(*[iter(headers)] * count, strict=True)
     bounds = (offsets - first).tolist()
     return [tuple(headers[start:end]) for start, end in pairwise(bounds)]

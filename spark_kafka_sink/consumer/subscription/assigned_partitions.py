@@ -23,7 +23,6 @@ class AssignedPartitions:
     """The states of the assigned partitions."""
 
     def __init__(self) -> None:
-        """Start with no partition."""
         self._assignment: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
         self._assignment_id = 0
         #: The partitions whose records were taken since the user's last call.

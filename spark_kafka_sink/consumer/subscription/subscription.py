@@ -43,7 +43,6 @@ class Subscription:
     """The kind of the subscription, and the topics that belong to it."""
 
     def __init__(self) -> None:
-        """Start without a subscription."""
         self._type = _T.NONE
         self._topics = _NO_TOPICS
         self._group_topics = _NO_TOPICS
@@ -128,8 +127,8 @@ class Subscription:
         Source: SubscriptionState.checkAssignmentMatchedSubscription.
         """
         if self._pattern is not None:
-            return all(self.matches_pattern(each.topic) for each in partitions)
-        return all(each.topic in self._topics for each in partitions)
+            return all(self.matches_pattern(partition.topic) for partition in partitions)
+        return all(partition.topic in self._topics for partition in partitions)
 
     def set_topics(self, topics: Collection[str]) -> bool:
         """Subscribe to `topics`; return whether they differ from the previous ones."""
@@ -184,14 +183,14 @@ class Subscription:
         self._pattern = self._broker_pattern = None
         self.assigned_topic_ids = frozenset()
 
-    def _set_type(self, wanted: SubscriptionType) -> None:
+    def _set_type(self, subscription_type: SubscriptionType) -> None:
         """Set the type, or raise if there is a subscription of another type."""
-        if self._type not in {_T.NONE, wanted}:
+        if self._type not in {_T.NONE, subscription_type}:
             raise IllegalStateError(
                 "a consumer can subscribe to topics, to one pattern or to partitions, but not to "
                 f"two of these at once: it is {self}; unsubscribe first"
             )
-        self._type = wanted
+        self._type = subscription_type
 
     def _change_topics(self, topics: Collection[str]) -> bool:
         previous, self._topics = self._topics, frozenset(topics)

@@ -109,10 +109,10 @@ class SubscriptionState(AssignedPartitions):
 
         Raise IllegalStateError if a group assigns the partitions.
         """
-        wanted = dict.fromkeys(partitions)
-        changed = self.subscription.set_assigned({each.topic for each in wanted})
-        if wanted.keys() != self._assignment.keys():
-            self._set_assignment(wanted)
+        assignment = dict.fromkeys(partitions)
+        changed = self.subscription.set_assigned({partition.topic for partition in assignment})
+        if assignment.keys() != self._assignment.keys():
+            self._set_assignment(assignment)
         return changed
 
     def assign_from_subscribed(self, partitions: Iterable[TopicPartition]) -> None:
@@ -132,11 +132,11 @@ class SubscriptionState(AssignedPartitions):
         an added partition is not among them.
         """
         self._check_auto_assigned()
-        wanted, added = dict.fromkeys(partitions), tuple(added)
+        assignment, added = dict.fromkeys(partitions), tuple(added)
         for partition in added:
-            if partition not in wanted:
+            if partition not in assignment:
                 raise IllegalStateError(f"{partition} was added to an assignment without it")
-        self._set_assignment(wanted)
+        self._set_assignment(assignment)
         for partition in added:
             self._assignment[partition].pending_on_assigned = True
 

@@ -47,7 +47,6 @@ class Patience:
     """When and why to close a connection; times are in seconds, of any monotonic clock."""
 
     def __init__(self, limits: ConnectionLimits, now: float, *, authenticates: bool) -> None:
-        """Start with a new connection."""
         self._limits = limits
         self._active_at = now
         self._request_began_at: float | None = None

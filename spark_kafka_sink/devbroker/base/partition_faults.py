@@ -36,7 +36,7 @@ def _check_partitions(partitions: object) -> None:
     if partitions is None or (
         isinstance(partitions, Collection)
         and not isinstance(partitions, str)
-        and all(isinstance(each, tuple) and len(each) == 2 for each in partitions)  # noqa: PLR2004
+        and all(isinstance(pair, tuple) and len(pair) == 2 for pair in partitions)  # noqa: PLR2004
     ):
         return
     raise ConfigError(

@@ -128,7 +128,6 @@ class Work:
     """The steps that matching may still take; a million of them take about a third of a second."""
 
     def __init__(self, steps: int) -> None:
-        """Set the number of steps."""
         self.left = steps
 
     def spend(self, steps: int) -> None:
@@ -198,10 +197,10 @@ class _Parser:
 
     def _skip(self, text: str) -> bool:
         """Move past a text if it is next; return whether it was."""
-        found = self._pattern.startswith(text, self._position)
-        if found:
+        is_next = self._pattern.startswith(text, self._position)
+        if is_next:
             self._position += len(text)
-        return found
+        return is_next
 
     def _choice(self) -> _Node:
         options = [self._sequence()]
@@ -229,17 +228,17 @@ class _Parser:
 
     def _repeat(self) -> tuple[int, int | None] | None:
         """Parse a repetition operator, if one is next; return its minimum and maximum."""
-        found = _REPEAT.match(self._pattern, self._position)
+        match = _REPEAT.match(self._pattern, self._position)
         if self._skip("*"):
             bounds: tuple[int, int | None] = (0, None)
         elif self._skip("+"):
             bounds = (1, None)
         elif self._skip("?"):
             bounds = (0, 1)
-        elif found is not None:
-            self._position = found.end()
-            low = int(found[1])
-            high = low if found[2] is None else None if found[3] is None else int(found[3])
+        elif match is not None:
+            self._position = match.end()
+            low = int(match[1])
+            high = low if match[2] is None else None if match[3] is None else int(match[3])
             if max(low, high or 0) > _MAX_REPEATS or (high is not None and low > high):
                 raise ValueError("invalid repeat count")
             bounds = (low, high)
@@ -320,8 +319,8 @@ class _Parser:
         ):
             if self._skip(text):
                 return [assertion]
-        found = self._shared_class()
-        return [self._literal(self._escaped()) if found is None else found]
+        shared = self._shared_class()
+        return [self._literal(self._escaped()) if shared is None else shared]
 
     def _shared_class(self) -> frozenset[str] | None:
         r"""Parse `\d`, `\pL` and the like, which may also stand in brackets, if one is next."""
@@ -372,7 +371,7 @@ class _Parser:
     def _class(self) -> frozenset[str]:
         """Parse a character class after its opening bracket. Raises ValueError."""
         negated = self._skip("^")
-        found: set[str] = set()
+        characters: set[str] = set()
         is_first = True
         while is_first or not self._skip("]"):
             is_first = False
@@ -382,11 +381,11 @@ class _Parser:
                 known = _POSIX_CLASSES.get(name.removeprefix("^"))
                 if known is None:
                     raise ValueError("invalid character class range")
-                found |= self._signed(self._folded(known), negated=name.startswith("^"))
+                characters |= self._signed(self._folded(known), negated=name.startswith("^"))
                 continue
             shared = self._shared_class()
             if shared is not None:
-                found |= shared
+                characters |= shared
                 continue
             low = high = self._class_character()
             if self._rest().startswith("-") and not self._rest().startswith("-]"):
@@ -396,8 +395,8 @@ class _Parser:
                 high = self._class_character()
                 if high < low:
                     raise ValueError("invalid character class range")
-            found |= self._matching(partial(_is_between, low, high))
-        return self._signed(frozenset(found), negated=negated)
+            characters |= self._matching(partial(_is_between, low, high))
+        return self._signed(frozenset(characters), negated=negated)
 
     def _class_character(self) -> str:
         if not self._rest():
@@ -416,7 +415,8 @@ class _Parser:
             character
             for character in self._alphabet
             if any(
-                matches(each) for each in (_folds(character) if self._ignore_case else character)
+                matches(variant)
+                for variant in (_folds(character) if self._ignore_case else character)
             )
         )
 
@@ -444,7 +444,9 @@ def _folds(character: str) -> str:
     lower, upper = character.lower(), character.upper()
     # Letters that become two in the other case are not equal to either of them.
     return character + "".join(
-        each for each in (lower, upper, lower.upper(), _FOLDED.get(lower, "")) if len(each) == 1
+        variant
+        for variant in (lower, upper, lower.upper(), _FOLDED.get(lower, ""))
+        if len(variant) == 1
     )
 
 
@@ -509,8 +511,8 @@ class _Program:
             self._add(option)
             exits.append(self._append(_Step(None, ())))
         self._steps[fork] = _Step(None, tuple(starts))
-        for place in exits:
-            self._steps[place] = _Step(None, (len(self._steps),))
+        for index in exits:
+            self._steps[index] = _Step(None, (len(self._steps),))
 
     def _add_repeat(self, repeat: _Repeat) -> None:
         for _ in range(repeat.low):
@@ -574,10 +576,10 @@ class _Program:
             self._work.spend(len(then) or 1)
             if isinstance(condition, frozenset) or not _holds(condition, text, position):
                 continue
-            for each in then:
-                if each not in reached:
-                    reached.add(each)
-                    left.append(each)
+            for next_state in then:
+                if next_state not in reached:
+                    reached.add(next_state)
+                    left.append(next_state)
         return frozenset(reached)
 
 

@@ -64,7 +64,6 @@ class Timers:
     """All scheduled actions of a cluster."""
 
     def __init__(self) -> None:
-        """Start without actions."""
         #: The latest time seen, in seconds since 1970; 0 before the first.
         self.now = 0.0
         self._heap: list[tuple[float, int, Timer]] = []

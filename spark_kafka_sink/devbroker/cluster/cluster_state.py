@@ -218,14 +218,14 @@ class ClusterState:
         self._topics.clear()
 
     def _load_topics(self) -> None:
-        for kept in self._record.topics:
+        for stored in self._record.topics:
             topic = Topic(
-                name=kept.name,
-                topic_id=kept.topic_id,
-                config=self.settings.topic_defaults.with_values(kept.configs),
-                overrides=dict(kept.configs),
+                name=stored.name,
+                topic_id=stored.topic_id,
+                config=self.settings.topic_defaults.with_values(stored.configs),
+                overrides=dict(stored.configs),
             )
-            for index, replicas in enumerate(kept.replicas):
+            for index, replicas in enumerate(stored.replicas):
                 log = self.logs.log(
                     TopicPartition(topic.name, index), topic.topic_id, topic.config, self.timers.now
                 )
@@ -253,8 +253,8 @@ class ClusterState:
 
     def nodes_at(self, listener: str) -> dict[int, Node]:
         """Return all brokers, by id, with the addresses that clients of a listener use."""
-        here = self.other_addresses.get(listener, {})
-        return {node_id: here.get(node_id, node) for node_id, node in self.nodes.items()}
+        addresses = self.other_addresses.get(listener, {})
+        return {node_id: addresses.get(node_id, node) for node_id, node in self.nodes.items()}
 
     @property
     def topics(self) -> list[Topic]:

@@ -56,12 +56,12 @@ class RequestedPartition(NamedTuple):
     topic: str | None
     #: Zero if the client uses names.
     topic_id: uuid.UUID
-    asked: FetchPartition
+    fetch_partition: FetchPartition
 
     @property
     def key(self) -> PartitionKey:
         """What identifies the partition in a session."""
-        return partition_key(self.topic, self.topic_id, self.asked.partition)
+        return partition_key(self.topic, self.topic_id, self.fetch_partition.partition)
 
     @property
     def bytes(self) -> int:
@@ -129,14 +129,15 @@ class _Session:
         requested: Mapping[PartitionKey, RequestedPartition],
         forgotten: Sequence[PartitionKey],
     ) -> None:
-        """Add, change and forget partitions as a request says."""
         for key, partition in requested.items():
             cached = self.partitions.get(key)
             if cached is None:
                 self.partitions[key] = _CachedPartition(partition)
                 self.bytes += partition.bytes
             else:
-                cached.requested = cached.requested._replace(asked=partition.asked)
+                cached.requested = cached.requested._replace(
+                    fetch_partition=partition.fetch_partition
+                )
         for key in forgotten:
             removed = self.partitions.pop(key, None)
             if removed is not None:
@@ -147,7 +148,6 @@ class FetchContext:
     """The session of one request: here, of a request that has none."""
 
     def __init__(self, partitions: Sequence[RequestedPartition]) -> None:
-        """Fetch these partitions."""
         self.partitions = partitions
 
     def respond(
@@ -230,7 +230,6 @@ class FetchSessions:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of sessions."""
         return len(self._sessions)
 
     def clear(self) -> None:
@@ -299,7 +298,7 @@ class FetchSessions:
 
     def open(self, results: Sequence[PartitionResult], now_ms: int, *, uses_topic_ids: bool) -> int:
         """Open a session and return its id, NO_SESSION if there are too many sessions."""
-        size = sum(each.requested.bytes for each in results)
+        size = sum(result.requested.bytes for result in results)
         if not self._make_room(len(results), size, now_ms):
             return NO_SESSION
         session_id = self._new_id()
@@ -348,12 +347,12 @@ class FetchSessions:
 
     def _replaceable(self, partitions: int, now_ms: int) -> Iterator[_Session]:
         """Return the sessions that give way to one with this many partitions, in this order."""
-        sessions = sorted(self._sessions.values(), key=lambda each: each.last_used_ms)
-        stale = [each for each in sessions if now_ms - each.last_used_ms > _EVICTION_MS]
+        sessions = sorted(self._sessions.values(), key=lambda session: session.last_used_ms)
+        stale = [session for session in sessions if now_ms - session.last_used_ms > _EVICTION_MS]
         yield from stale
-        for each in sorted(sessions[len(stale) :], key=lambda each: len(each.partitions)):
-            if _is_old(each) and len(each.partitions) < partitions:
-                yield each
+        for session in sorted(sessions[len(stale) :], key=lambda session: len(session.partitions)):
+            if _is_old(session) and len(session.partitions) < partitions:
+                yield session
 
 
 def _is_old(session: _Session) -> bool:

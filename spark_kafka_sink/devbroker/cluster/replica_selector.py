@@ -30,4 +30,6 @@ def closest_follower(
         if racks.get(replica) == rack
         and partition.log.log_start_offset <= fetch_offset <= partition.end_offset(replica)
     ]
-    return max(followers, key=lambda each: (partition.end_offset(each), each), default=None)
+    return max(
+        followers, key=lambda replica: (partition.end_offset(replica), replica), default=None
+    )

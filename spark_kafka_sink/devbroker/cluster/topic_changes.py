@@ -43,7 +43,6 @@ class Topics:
     """The topics by name and by id; no two names differ only in dots and underscores."""
 
     def __init__(self) -> None:
-        """Start without topics."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._by_collision_key: dict[str, Topic] = {}
@@ -196,9 +195,9 @@ class TopicChanges:
         Raises RefusedError with INVALID_REPLICATION_FACTOR or KAFKA_STORAGE_ERROR.
         """
         indexes = range(len(topic.partitions), count)
-        places = assignments or self._place(indexes, topic.replication_factor)
-        made = self._new_partitions(topic, places)
-        self._planned[topic.name] = replace(topic, partitions=[*topic.partitions, *made])
+        replicas = assignments or self._place(indexes, topic.replication_factor)
+        new_partitions = self._new_partitions(topic, replicas)
+        self._planned[topic.name] = replace(topic, partitions=[*topic.partitions, *new_partitions])
 
     def configure_topic(
         self, topic: Topic, config: TopicConfig, overrides: Mapping[str, str]
@@ -234,7 +233,9 @@ class TopicChanges:
                     topic.config = planned.config
                     for partition in topic.partitions:
                         self._logs.configure(_topic_partition(partition), topic.config, self._now)
-        self._logs.delete(_topic_partition(each) for topic in deleted for each in topic.partitions)
+        self._logs.delete(
+            _topic_partition(partition) for topic in deleted for partition in topic.partitions
+        )
         return deleted
 
     def discard(self) -> None:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.timers import Timer, Timers
-    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicsView
+    from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
 
@@ -91,7 +91,7 @@ class ConsumerGroups:
         timers: Timers,
         *,
         groups: dict[str, ClassicGroup | ConsumerGroup],
-        topics: TopicsView,
+        topics: Topics,
         log: CoordinatorLog,
     ) -> None:
         """Manage the consumer groups in `groups`, which has the classic groups too."""
@@ -331,8 +331,8 @@ class ConsumerGroups:
             )
         metadata_hash = resolved.compute_metadata_hash(self._topics)
         if metadata_hash != group.metadata_hash or any(
-            each.topics != _topics_of(group, regex)
-            for regex, each in resolved.resolved_regexes.items()
+            resolved_regex.topics != _topics_of(group, regex)
+            for regex, resolved_regex in resolved.resolved_regexes.items()
         ):
             resolved.group_epoch += 1
             resolved.metadata_hash = metadata_hash

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.timers import Timers
-    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicsView
+    from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
     from spark_kafka_sink.devbroker.groups.group_joins import JoiningClient
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
     from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
@@ -69,7 +69,7 @@ class GroupCoordinator:
         *,
         changed: Callable[[Hashable], None],
         log: CoordinatorLog,
-        topics: TopicsView,
+        topics: Topics,
     ) -> None:
         """Start without groups; `changed` is called with parked requests that have a response."""
         self._settings = settings
@@ -254,8 +254,8 @@ class GroupCoordinator:
         member.awaiting_sync = parked
         if group.leader_id == member.member_id:
             assignments = {a.member_id: a.assignment for a in request.assignments}
-            for each in group.members.values():
-                each.assignment = assignments.get(each.member_id, b"")
+            for group_member in group.members.values():
+                group_member.assignment = assignments.get(group_member.member_id, b"")
             self._rebalances.assigned(group, now)
         return parked
 

@@ -38,7 +38,6 @@ class GroupOffsets:
     """The offsets of all groups."""
 
     def __init__(self, log: CoordinatorLog) -> None:
-        """Start without offsets."""
         self._log = log
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         #: By partition of __consumer_offsets.

@@ -187,14 +187,14 @@ class GroupRebalances:
             self.keep(group, now)
         except RefusedError as refused:
             logger.warning("cannot store the assignment of group %s: %s", group.group_id, refused)
-            for each in group.members.values():
-                each.assignment = b""
-                self.complete_sync(group, each, refused.error_code, now)
+            for member in group.members.values():
+                member.assignment = b""
+                self.complete_sync(group, member, refused.error_code, now)
             self.rebalance_or_complete(group, now)
             return
         group.transition_to(GroupState.STABLE)
-        for each in group.members.values():
-            self.complete_sync(group, each, ErrorCode.NONE, now)
+        for member in group.members.values():
+            self.complete_sync(group, member, ErrorCode.NONE, now)
 
     def complete_sync(
         self, group: ClassicGroup, member: Member, error_code: ErrorCode, now: float

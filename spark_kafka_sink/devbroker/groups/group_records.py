@@ -62,12 +62,14 @@ def decode_offset(
     key: bytes, value: bytes | None
 ) -> tuple[str, TopicPartition, CommittedOffset | None]:
     """Decode an offset: its group, its partition, and the offset. Raises DecodeError."""
-    named = decode_versioned(OffsetCommitKey, key)
+    offset_key = decode_versioned(OffsetCommitKey, key)
     committed = None
     if value is not None:
-        kept = decode_versioned(OffsetCommitValue, value)
-        committed = CommittedOffset(kept.offset, kept.leader_epoch, kept.metadata)
-    return named.group, TopicPartition(named.topic, named.partition), committed
+        offset_commit = decode_versioned(OffsetCommitValue, value)
+        committed = CommittedOffset(
+            offset_commit.offset, offset_commit.leader_epoch, offset_commit.metadata
+        )
+    return offset_key.group, TopicPartition(offset_key.topic, offset_key.partition), committed
 
 
 def encode_deleted_group(group_id: str) -> tuple[bytes, bytes | None]:
@@ -104,30 +106,32 @@ def encode_group(group: ClassicGroup, *, now_ms: int) -> tuple[bytes, bytes | No
 def decode_group(key: bytes, value: bytes) -> ClassicGroup:
     """Decode a group with its members, whose sessions have not started. Raises DecodeError."""
     group_id = decode_versioned(GroupMetadataKey, key).group
-    kept = decode_versioned(GroupMetadataValue, value)
+    decoded = decode_versioned(GroupMetadataValue, value)
     group = ClassicGroup(
         group_id,
-        state=GroupState.STABLE if kept.members else GroupState.EMPTY,
-        generation_id=kept.generation,
-        protocol_type=kept.protocol_type or None,
-        protocol_name=kept.protocol,
-        leader_id=kept.leader,
+        state=GroupState.STABLE if decoded.members else GroupState.EMPTY,
+        generation_id=decoded.generation,
+        protocol_type=decoded.protocol_type or None,
+        protocol_name=decoded.protocol,
+        leader_id=decoded.leader,
     )
-    for each in kept.members:
+    for member in decoded.members:
         group.add(
             Member(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                client_id=each.client_id,
-                client_host=each.client_host,
-                rebalance_timeout_ms=each.rebalance_timeout,
-                session_timeout_ms=each.session_timeout,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout,
+                session_timeout_ms=member.session_timeout,
                 protocols=(
-                    JoinGroupRequestProtocol(name=kept.protocol or "", metadata=each.subscription),
+                    JoinGroupRequestProtocol(
+                        name=decoded.protocol or "", metadata=member.subscription
+                    ),
                 ),
-                assignment=each.assignment,
+                assignment=member.assignment,
                 is_new=False,
             ),
-            kept.protocol_type,
+            decoded.protocol_type,
         )
     return group

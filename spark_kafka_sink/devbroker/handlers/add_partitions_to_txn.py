@@ -49,7 +49,7 @@ class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitions
     ) -> AddPartitionsToTxnResponse:
         """Add or verify the partitions of each transaction."""
         # Ids must not be repeated: each change rewrites all the partitions of the transaction.
-        times = Counter(each.transactional_id for each in request.transactions)
+        times = Counter(transaction.transactional_id for transaction in request.transactions)
 
         def answer(transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
             if times[transaction.transactional_id] > 1:
@@ -85,7 +85,7 @@ def _response(
     """Build the response from each transaction's result, in the layout of the request's version."""
     if context.version > LAST_CLIENT_VERSION:
         return AddPartitionsToTxnResponse(
-            results_by_transaction=tuple(answer(each) for each in request.transactions)
+            results_by_transaction=tuple(map(answer, request.transactions))
         )
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,

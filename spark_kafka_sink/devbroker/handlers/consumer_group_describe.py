@@ -119,14 +119,14 @@ def _member(context: RequestContext, group: ConsumerGroup, member: ConsumerMembe
 
 
 def _assignment(context: RequestContext, partitions: Iterable[TopicIdPartition]) -> Assignment:
-    found = []
+    topics = []
     for topic_id, indexes in partitions_by_topic(partitions).items():
         topic = context.cluster.topic_by_id(topic_id)
         if topic is not None:
-            found.append(
+            topics.append(
                 TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=tuple(indexes))
             )
-    return Assignment(topic_partitions=tuple(found))
+    return Assignment(topic_partitions=tuple(topics))
 
 
 def _failed(group_id: str, error_code: ErrorCode, message: str) -> DescribedGroup:

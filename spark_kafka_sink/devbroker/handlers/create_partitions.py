@@ -84,54 +84,56 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
 def _create(
     context: RequestContext,
     changes: TopicChanges,
-    asked: CreatePartitionsTopic,
+    requested: CreatePartitionsTopic,
     *,
     validate_only: bool,
 ) -> CreatePartitionsTopicResult:
     try:
-        topic, assignments = _check(context, asked)
+        topic, assignments = _check(context, requested)
         if not validate_only:
-            changes.add_partitions(topic, asked.count, assignments)
+            changes.add_partitions(topic, requested.count, assignments)
     except RefusedError as refused:
-        return _result(asked.name, refused.error_code, refused.message)
-    return _result(asked.name, ErrorCode.NONE, None)
+        return _result(requested.name, refused.error_code, refused.message)
+    return _result(requested.name, ErrorCode.NONE, None)
 
 
 def _check_size(context: RequestContext, request: CreatePartitionsRequest) -> None:
-    known = ((asked, context.cluster.topic(asked.name)) for asked in request.topics)
+    known = ((requested, context.cluster.topic(requested.name)) for requested in request.topics)
     new = sum(
-        max(0, asked.count - len(topic.partitions)) for asked, topic in known if topic is not None
+        max(0, requested.count - len(topic.partitions))
+        for requested, topic in known
+        if topic is not None
     )
     check_new_partitions(context, new)
 
 
 def _check(
-    context: RequestContext, asked: CreatePartitionsTopic
+    context: RequestContext, requested: CreatePartitionsTopic
 ) -> tuple[Topic, list[tuple[int, ...]] | None]:
     """Return the topic and the new partitions' brokers; None leaves the assignment to the broker.
 
     Raises RefusedError.
     """
-    topic = context.cluster.topic(asked.name)
+    topic = context.cluster.topic(requested.name)
     if topic is None:
         raise RefusedError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.name!r} does not exist"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {requested.name!r} does not exist"
         )
     present = len(topic.partitions)
-    if asked.count <= present:
+    if requested.count <= present:
         raise RefusedError(
             ErrorCode.INVALID_PARTITIONS,
-            f"the topic has {present} partition(s); {asked.count} would not be an increase",
+            f"the topic has {present} partition(s); {requested.count} would not be an increase",
         )
-    if asked.assignments is None:
+    if requested.assignments is None:
         return topic, None
-    if len(asked.assignments) != asked.count - present:
+    if len(requested.assignments) != requested.count - present:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"the request has {len(asked.assignments)} assignments for {asked.count - present} "
-            "new partition(s)",
+            f"the request has {len(requested.assignments)} assignments for "
+            f"{requested.count - present} new partition(s)",
         )
-    assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+    assignments = [tuple(assignment.broker_ids) for assignment in requested.assignments]
     check_replicas(context, assignments, topic.replication_factor)
     return topic, assignments
 

@@ -121,28 +121,28 @@ def check_new_partitions(context: RequestContext, count: int) -> None:
 
 
 def _create(
-    context: RequestContext, changes: TopicChanges, asked: CreatableTopic, *, validate_only: bool
+    context: RequestContext, changes: TopicChanges, topic: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     try:
-        changes.check_new_topic_name(asked.name)
-        config = _config(context, asked)
-        partitions, replication_factor = _size(context, changes, asked)
+        changes.check_new_topic_name(topic.name)
+        config = _config(context, topic)
+        partitions, replication_factor = _size(context, changes, topic)
         if validate_only:
             topic_id = uuid.uuid4()
         else:
             topic_id = changes.create_topic(
-                asked.name,
+                topic.name,
                 partitions=partitions,
                 config=config,
-                overrides={entry.name: entry.value or "" for entry in asked.configs},
+                overrides={entry.name: entry.value or "" for entry in topic.configs},
                 replication_factor=replication_factor,
-                assignments=_assignments(asked),
+                assignments=_assignments(topic),
             ).topic_id
     except RefusedError as refused:
-        return _refused_topic(asked.name, refused.error_code, refused.message)
-    set_by_client = {entry.name for entry in asked.configs}
+        return _refused_topic(topic.name, refused.error_code, refused.message)
+    set_by_client = {entry.name for entry in topic.configs}
     return CreatableTopicResult(
-        name=asked.name,
+        name=topic.name,
         topic_id=topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -163,10 +163,10 @@ def _create(
     )
 
 
-def _config(context: RequestContext, asked: CreatableTopic) -> TopicConfig:
+def _config(context: RequestContext, topic: CreatableTopic) -> TopicConfig:
     values: dict[str, str] = {}
     nulls: list[str] = []
-    for entry in asked.configs:
+    for entry in topic.configs:
         if entry.value is None:
             nulls.append(entry.name)
         else:
@@ -179,43 +179,43 @@ def _config(context: RequestContext, asked: CreatableTopic) -> TopicConfig:
     return context.settings.topic_defaults.with_values(values)
 
 
-def _size(context: RequestContext, changes: TopicChanges, asked: CreatableTopic) -> tuple[int, int]:
+def _size(context: RequestContext, changes: TopicChanges, topic: CreatableTopic) -> tuple[int, int]:
     """Return the numbers of partitions and replicas.
 
     Checks in the order of ReplicationControlManager.createTopic. Raises RefusedError.
     """
-    if asked.assignments:
-        if asked.replication_factor != _UNSET or asked.num_partitions != _UNSET:
+    if topic.assignments:
+        if topic.replication_factor != _UNSET or topic.num_partitions != _UNSET:
             raise RefusedError(
                 ErrorCode.INVALID_REQUEST,
                 "A manual partition assignment was specified, but replication factor and "
                 "numPartitions were not both set to -1.",
             )
-        replication_factor = _check_assignments(context, asked.assignments)
-        return len(asked.assignments), replication_factor
-    if asked.replication_factor < _UNSET or asked.replication_factor == 0:
+        replication_factor = _check_assignments(context, topic.assignments)
+        return len(topic.assignments), replication_factor
+    if topic.replication_factor < _UNSET or topic.replication_factor == 0:
         raise RefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if asked.num_partitions < _UNSET or asked.num_partitions == 0:
+    if topic.num_partitions < _UNSET or topic.num_partitions == 0:
         raise RefusedError(
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
     settings = context.settings
-    replication_factor = asked.replication_factor
+    replication_factor = topic.replication_factor
     if replication_factor == _UNSET:
         replication_factor = settings.default_replication_factor
     changes.check_replication_factor(replication_factor)
-    partitions = asked.num_partitions
+    partitions = topic.num_partitions
     return settings.num_partitions if partitions == _UNSET else partitions, replication_factor
 
 
-def _assignments(asked: CreatableTopic) -> list[tuple[int, ...]] | None:
-    if not asked.assignments:
+def _assignments(topic: CreatableTopic) -> list[tuple[int, ...]] | None:
+    if not topic.assignments:
         return None
-    in_order = sorted(asked.assignments, key=lambda assignment: assignment.partition_index)
+    in_order = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
     return [tuple(assignment.broker_ids) for assignment in in_order]
 
 

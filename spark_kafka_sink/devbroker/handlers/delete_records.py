@@ -47,28 +47,30 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
     ) -> DeleteRecordsResponse:
         """Advance the log start offset of each partition."""
         logs = context.cluster.logs
-        found: dict[TopicPartition, PartitionLog] = {}
+        partition_logs: dict[TopicPartition, PartitionLog] = {}
         offsets: dict[TopicPartition, int] = {}
         refusals: dict[TopicPartition, RefusedError] = {}
-        wanted = {
-            TopicPartition(topic.name, asked.partition_index): asked.offset
+        requested_offsets = {
+            TopicPartition(topic.name, partition.partition_index): partition.offset
             for topic in request.topics
-            for asked in topic.partitions
+            for partition in topic.partitions
         }
-        for topic_partition, offset in wanted.items():
+        for topic_partition, offset in requested_offsets.items():
             try:
-                found[topic_partition] = _find(context, topic_partition)
-                offsets[topic_partition] = _offset(found[topic_partition], offset)
+                partition_logs[topic_partition] = _find(context, topic_partition)
+                offsets[topic_partition] = _offset(partition_logs[topic_partition], offset)
             except RefusedError as refused:
                 refusals[topic_partition] = refused
         refusals |= logs.delete_records(offsets)
 
-        def answer(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-            topic_partition = TopicPartition(topic, asked.partition_index)
+        def answer(topic: str, partition: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+            topic_partition = TopicPartition(topic, partition.partition_index)
             refused = refusals.get(topic_partition)
             if refused is not None:
-                return _result(asked, _NO_OFFSET, refused.error_code)
-            return _result(asked, found[topic_partition].log_start_offset, ErrorCode.NONE)
+                return _result(partition, _NO_OFFSET, refused.error_code)
+            return _result(
+                partition, partition_logs[topic_partition].log_start_offset, ErrorCode.NONE
+            )
 
         return _response(request, answer)
 
@@ -80,7 +82,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
         message: str,
     ) -> DeleteRecordsResponse:
         """Return a response with the error for each partition: nothing was deleted."""
-        return _response(request, lambda _, asked: _result(asked, _NO_OFFSET, error_code))
+        return _response(request, lambda _, partition: _result(partition, _NO_OFFSET, error_code))
 
 
 def _find(context: RequestContext, topic_partition: TopicPartition) -> PartitionLog:
@@ -94,21 +96,23 @@ def _find(context: RequestContext, topic_partition: TopicPartition) -> Partition
     return partition.log
 
 
-def _offset(log: PartitionLog, asked: int) -> int:
-    offset = log.high_watermark if asked == _UP_TO_THE_HIGH_WATERMARK else asked
+def _offset(log: PartitionLog, requested: int) -> int:
+    offset = log.high_watermark if requested == _UP_TO_THE_HIGH_WATERMARK else requested
     if not 0 <= offset <= log.high_watermark:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {asked} is not between 0 and the high watermark, {log.high_watermark}",
+            f"offset {requested} is not between 0 and the high watermark, {log.high_watermark}",
         )
     return offset
 
 
 def _result(
-    asked: DeleteRecordsPartition, low_watermark: int, error_code: ErrorCode
+    partition: DeleteRecordsPartition, low_watermark: int, error_code: ErrorCode
 ) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=error_code
+        partition_index=partition.partition_index,
+        low_watermark=low_watermark,
+        error_code=error_code,
     )
 
 
@@ -120,7 +124,7 @@ def _response(
         topics=tuple(
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=tuple(answer(topic.name, asked) for asked in topic.partitions),
+                partitions=tuple(answer(topic.name, partition) for partition in topic.partitions),
             )
             for topic in request.topics
         )

@@ -39,13 +39,13 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
 
     def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         """Delete each topic."""
-        asked = _requested_topics(context, request)
-        found = [_find(context, topic) for topic in asked]
-        times = Counter(topic.name for topic in found if topic is not None)
+        states = _requested_topics(context, request)
+        topics = [_find(context, state) for state in states]
+        times = Counter(topic.name for topic in topics if topic is not None)
         results: dict[DeleteTopicState, DeletableTopicResult] = {}
         doomed: dict[DeleteTopicState, Topic] = {}
         partitions = 0
-        for state, topic in zip(asked, found, strict=True):
+        for state, topic in zip(states, topics, strict=True):
             try:
                 known = _check(state, topic, times)
                 partitions += len(known.partitions)
@@ -91,15 +91,15 @@ def _requested_topics(
     return tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names)
 
 
-def _find(context: RequestContext, asked: DeleteTopicState) -> Topic | None:
-    if asked.name is not None:
-        return context.cluster.topic(asked.name)
-    return context.cluster.topic_by_id(asked.topic_id)
+def _find(context: RequestContext, state: DeleteTopicState) -> Topic | None:
+    if state.name is not None:
+        return context.cluster.topic(state.name)
+    return context.cluster.topic_by_id(state.topic_id)
 
 
-def _check(asked: DeleteTopicState, topic: Topic | None, times: Counter[str]) -> Topic:
+def _check(state: DeleteTopicState, topic: Topic | None, times: Counter[str]) -> Topic:
     """Return the requested topic, or raise RefusedError."""
-    has_name, has_id = asked.name is not None, asked.topic_id != ZERO_UUID
+    has_name, has_id = state.name is not None, state.topic_id != ZERO_UUID
     if has_name and has_id:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id, not both")
     if not has_name and not has_id:
@@ -107,7 +107,7 @@ def _check(asked: DeleteTopicState, topic: Topic | None, times: Counter[str]) ->
     if topic is None:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {asked.topic_id if has_id else asked.name} does not exist",
+            f"topic {state.topic_id if has_id else state.name} does not exist",
         )
     if times[topic.name] > 1:
         raise RefusedError(
@@ -126,10 +126,10 @@ def _check_size(context: RequestContext, partitions: int) -> None:
         )
 
 
-def _failed(asked: DeleteTopicState, error_code: ErrorCode, message: str) -> DeletableTopicResult:
+def _failed(state: DeleteTopicState, error_code: ErrorCode, message: str) -> DeletableTopicResult:
     return DeletableTopicResult(
-        name=asked.name,
-        topic_id=asked.topic_id,
+        name=state.name,
+        topic_id=state.topic_id,
         error_code=error_code,
         error_message=message,
     )

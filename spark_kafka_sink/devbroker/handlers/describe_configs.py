@@ -62,23 +62,23 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
         self, context: RequestContext, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
         """Describe the settings of each resource."""
-        for asked in request.resources:
-            if asked.resource_type not in KAFKA_RESOURCE_TYPES:
+        for resource in request.resources:
+            if resource.resource_type not in KAFKA_RESOURCE_TYPES:
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST,
-                    f"unknown resource type {asked.resource_type}",
+                    f"unknown resource type {resource.resource_type}",
                 )
         # Drop duplicates: a small request that repeats a resource would get a huge response.
         resources = dict.fromkeys(request.resources)
         settings_of = cache(partial(_settings, context))
         left = context.settings.request_max_elements
         results = []
-        for asked in resources:
+        for resource in resources:
             result = (
-                _describe(context, request, asked, settings_of)
+                _describe(context, request, resource, settings_of)
                 if left > 0
                 else _failed(
-                    asked,
+                    resource,
                     ErrorCode.POLICY_VIOLATION,
                     "the response is full: request this resource again",
                 )
@@ -96,26 +96,26 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
     ) -> DescribeConfigsResponse:
         """Return a response with the error for each resource."""
         return DescribeConfigsResponse(
-            results=tuple(_failed(asked, error_code, message) for asked in request.resources)
+            results=tuple(_failed(resource, error_code, message) for resource in request.resources)
         )
 
 
 def _describe(
     context: RequestContext,
     request: DescribeConfigsRequest,
-    asked: DescribeConfigsResource,
+    resource: DescribeConfigsResource,
     settings_of: Callable[[int, str], list[_Setting]],
 ) -> DescribeConfigsResult:
     try:
-        settings = settings_of(asked.resource_type, asked.resource_name)
+        settings = settings_of(resource.resource_type, resource.resource_name)
     except RefusedError as refused:
-        return _failed(asked, refused.error_code, refused.message)
-    names = asked.configuration_keys
+        return _failed(resource, refused.error_code, refused.message)
+    names = resource.configuration_keys
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=tuple(
             DescribeConfigsResourceResult(
                 name=setting.name,
@@ -226,12 +226,12 @@ def _broker_settings(context: RequestContext) -> list[_Setting]:
 
 
 def _failed(
-    asked: DescribeConfigsResource, error_code: ErrorCode, message: str
+    resource: DescribeConfigsResource, error_code: ErrorCode, message: str
 ) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=error_code,
         error_message=message,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=(),
     )

@@ -94,15 +94,17 @@ def _response(
     request: DescribeProducersRequest, answer: Callable[[TopicPartition], PartitionResponse]
 ) -> DescribeProducersResponse:
     # Drop duplicates: a small request that repeats a partition would get a huge response.
-    asked: dict[str, dict[int, None]] = {}
+    partitions_by_topic: dict[str, dict[int, None]] = {}
     for topic in request.topics:
-        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        partitions_by_topic.setdefault(topic.name, {}).update(
+            dict.fromkeys(topic.partition_indexes)
+        )
     return DescribeProducersResponse(
         topics=tuple(
             TopicResponse(
                 name=name,
                 partitions=tuple(answer(TopicPartition(name, index)) for index in indexes),
             )
-            for name, indexes in asked.items()
+            for name, indexes in partitions_by_topic.items()
         )
     )

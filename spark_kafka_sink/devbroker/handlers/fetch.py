@@ -108,7 +108,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         results, complete = _read_all(context, request, fetch.requested)
         until = context.arrived + request.max_wait_ms / 1000
         if fetch.requested and not complete and context.now < until:
-            return Delayed(until, frozenset(map(_place, fetch.requested)), kept=fetch)
+            return Delayed(until, frozenset(map(_topic_partition, fetch.requested)), kept=fetch)
         if context.throttled:
             return _response(context, fetch.session.throttle())
         response = fetch.session.respond([*results, *fetch.missing], context.now_ms)
@@ -136,10 +136,10 @@ def _begin(context: RequestContext, request: FetchRequest) -> _Fetch:
     # A partition that is repeated is read once: a small request must not get a huge response.
     listed = (
         RequestedPartition(
-            find_name(topic.topic_id) if uses_topic_ids else topic.topic, topic.topic_id, asked
+            find_name(topic.topic_id) if uses_topic_ids else topic.topic, topic.topic_id, partition
         )
         for topic in request.topics
-        for asked in topic.partitions
+        for partition in topic.partitions
     )
     session = context.fetch_sessions.begin(
         request.session_id,
@@ -158,15 +158,15 @@ def _begin(context: RequestContext, request: FetchRequest) -> _Fetch:
     for requested in session.partitions:
         if requested.topic is None:
             fetch.missing.append(_missing(requested, ErrorCode.UNKNOWN_TOPIC_ID))
-        elif not context.cluster.has(_place(requested)):
+        elif not context.cluster.has(_topic_partition(requested)):
             fetch.missing.append(_missing(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             fetch.requested.append(requested)
     return fetch
 
 
-def _place(requested: RequestedPartition) -> TopicPartition:
-    return TopicPartition(requested.topic or "", requested.asked.partition)
+def _topic_partition(requested: RequestedPartition) -> TopicPartition:
+    return TopicPartition(requested.topic or "", requested.fetch_partition.partition)
 
 
 def _missing(requested: RequestedPartition, error_code: ErrorCode) -> PartitionResult:
@@ -174,7 +174,7 @@ def _missing(requested: RequestedPartition, error_code: ErrorCode) -> PartitionR
     return PartitionResult(
         requested,
         PartitionData(
-            partition_index=requested.asked.partition,
+            partition_index=requested.fetch_partition.partition,
             error_code=error_code,
             high_watermark=_UNKNOWN_OFFSET,
             records=None,
@@ -201,17 +201,21 @@ def _read_all(
 
 
 def _response(context: RequestContext, response: SessionResponse) -> FetchResponse:
-    results = [each for each in response.results if not context.omits(_place(each.requested))]
-    leaders = {each.data.current_leader.leader_id for each in results}
+    results = [
+        result
+        for result in response.results
+        if not context.omits(_topic_partition(result.requested))
+    ]
+    leaders = {result.data.current_leader.leader_id for result in results}
     topics = itertools.groupby(
-        results, lambda each: (each.requested.topic_id, each.requested.topic or "")
+        results, lambda result: (result.requested.topic_id, result.requested.topic or "")
     )
     return FetchResponse(
         error_code=response.error_code,
         session_id=response.session_id,
         responses=tuple(
             FetchableTopicResponse(
-                topic=topic, topic_id=topic_id, partitions=tuple(each.data for each in group)
+                topic=topic, topic_id=topic_id, partitions=tuple(result.data for result in group)
             )
             for (topic_id, topic), group in topics
         ),
@@ -229,12 +233,17 @@ def _read(
 ) -> _Read:
     partition = None
     try:
-        context.check_fault(_place(requested))
-        partition = context.cluster.partition(_place(requested))
+        context.check_fault(_topic_partition(requested))
+        partition = context.cluster.partition(_topic_partition(requested))
         _check_topic_id(partition, requested.topic_id)
         _refuse_followers(context, request)
         return _read_partition(
-            context, request, partition, requested.asked, remaining, min_one_batch=min_one_batch
+            context,
+            request,
+            partition,
+            requested.fetch_partition,
+            remaining,
+            min_one_batch=min_one_batch,
         )
     except RefusedError as refused:
         leader = LeaderIdAndEpoch()
@@ -248,7 +257,7 @@ def _read(
             )
         return _Read(
             PartitionData(
-                partition_index=requested.asked.partition,
+                partition_index=requested.fetch_partition.partition,
                 error_code=refused.error_code,
                 high_watermark=_UNKNOWN_OFFSET,
                 aborted_transactions=None,
@@ -262,30 +271,30 @@ def _read_partition(
     context: RequestContext,
     request: FetchRequest,
     partition: Partition,
-    asked: FetchPartition,
+    fetch_partition: FetchPartition,
     remaining: int,
     *,
     min_one_batch: bool,
 ) -> _Read:
     """Read one partition (ReplicaManager.readFromLog). Raises RefusedError."""
     log = partition.log
-    preferred = _preferred_replica(context, request, partition, asked.fetch_offset)
+    preferred = _preferred_replica(context, request, partition, fetch_partition.fetch_offset)
     if preferred is not None:
-        partition.check_leader_epoch(asked.current_leader_epoch)
+        partition.check_leader_epoch(fetch_partition.current_leader_epoch)
         return _Read(_data(context, partition, preferred_read_replica=preferred))
     partition.check_reader(
         context.node_id,
-        asked.current_leader_epoch,
+        fetch_partition.current_leader_epoch,
         only_leader=context.version < _FIRST_VERSION_FOR_FOLLOWERS,
     )
     end_offset = partition.end_offset(context.node_id)
-    diverging = _diverging_epoch(log, asked, end_offset)
+    diverging = _diverging_epoch(log, fetch_partition, end_offset)
     if diverging is not None:
         return _Read(_data(context, partition, diverging_epoch=diverging))
     committed = request.isolation_level == _READ_COMMITTED
     records = log.read(
-        asked.fetch_offset,
-        max_bytes=min(asked.partition_max_bytes, remaining),
+        fetch_partition.fetch_offset,
+        max_bytes=min(fetch_partition.partition_max_bytes, remaining),
         min_one_batch=min_one_batch,
         committed=committed,
         end_offset=end_offset,
@@ -293,14 +302,16 @@ def _read_partition(
     data = _data(
         context,
         partition,
-        aborted_transactions=_aborted(log, asked.fetch_offset, records) if committed else None,
+        aborted_transactions=_aborted(log, fetch_partition.fetch_offset, records)
+        if committed
+        else None,
         records=context.altered(
             TopicPartition(partition.topic.name, partition.index), records.batches
         ),
     )
     # As in DelayedFetch: there is enough if it is not even in the segment that grows.
     readable_up_to = data.last_stable_offset if committed else data.high_watermark
-    urgent = log.is_in_older_segment(asked.fetch_offset, readable_up_to)
+    urgent = log.is_in_older_segment(fetch_partition.fetch_offset, readable_up_to)
     return _Read(data, records.readable_bytes, records.size_in_bytes, urgent)
 
 
@@ -374,27 +385,30 @@ def _refuse_followers(context: RequestContext, request: FetchRequest) -> None:
 
 
 def _diverging_epoch(
-    log: PartitionLog, asked: FetchPartition, end_offset: int
+    log: PartitionLog, fetch_partition: FetchPartition, end_offset: int
 ) -> EpochEndOffset | None:
     """Return where the client's log diverges from this one; None if it does not.
 
     As Partition.readRecords. Raises RefusedError with OFFSET_OUT_OF_RANGE for an unknown epoch, and
     for an offset before the log start.
     """
-    if asked.last_fetched_epoch == NO_LEADER_EPOCH:
+    if fetch_partition.last_fetched_epoch == NO_LEADER_EPOCH:
         return None
-    end = log.end_offset_for_epoch(asked.last_fetched_epoch)
+    end = log.end_offset_for_epoch(fetch_partition.last_fetched_epoch)
     if end is None:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"leader epoch {asked.last_fetched_epoch} is unknown",
+            f"leader epoch {fetch_partition.last_fetched_epoch} is unknown",
         )
-    if asked.fetch_offset < log.log_start_offset:
+    if fetch_partition.fetch_offset < log.log_start_offset:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"the log starts at offset {log.log_start_offset}"
         )
     end_of_epoch = min(end.end_offset, end_offset)
-    if end.epoch == asked.last_fetched_epoch and end_of_epoch >= asked.fetch_offset:
+    if (
+        end.epoch == fetch_partition.last_fetched_epoch
+        and end_of_epoch >= fetch_partition.fetch_offset
+    ):
         return None
     return EpochEndOffset(epoch=end.epoch, end_offset=end_of_epoch)
 

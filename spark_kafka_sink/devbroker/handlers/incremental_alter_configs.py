@@ -57,22 +57,22 @@ class IncrementalAlterConfigsHandler(
         altered: list[AlterConfigsResource] = []
         try:
             with context.cluster.change_topics() as changes:
-                for asked in request.resources:
+                for resource in request.resources:
                     try:
-                        if times[_key(asked)] > 1:
+                        if times[_key(resource)] > 1:
                             raise _bad_request("Each resource must appear at most once.")
-                        _alter(context, changes, asked, validate_only=request.validate_only)
+                        _alter(context, changes, resource, validate_only=request.validate_only)
                     except RefusedError as refused:
-                        responses[_key(asked)] = _response(
-                            asked, refused.error_code, refused.message
+                        responses[_key(resource)] = _response(
+                            resource, refused.error_code, refused.message
                         )
                     else:
-                        responses[_key(asked)] = _response(asked, ErrorCode.NONE, None)
-                        altered.append(asked)
+                        responses[_key(resource)] = _response(resource, ErrorCode.NONE, None)
+                        altered.append(resource)
         except RefusedError as refused:
             responses |= {
-                _key(asked): _response(asked, refused.error_code, refused.message)
-                for asked in altered
+                _key(resource): _response(resource, refused.error_code, refused.message)
+                for resource in altered
             }
         return IncrementalAlterConfigsResponse(responses=tuple(responses.values()))
 
@@ -85,29 +85,31 @@ class IncrementalAlterConfigsHandler(
     ) -> IncrementalAlterConfigsResponse:
         """Return a response with the error for each resource: no setting was changed."""
         return IncrementalAlterConfigsResponse(
-            responses=tuple(_response(asked, error_code, message) for asked in request.resources)
+            responses=tuple(
+                _response(resource, error_code, message) for resource in request.resources
+            )
         )
 
 
-def _key(asked: AlterConfigsResource) -> tuple[int, str]:
-    return asked.resource_type, asked.resource_name
+def _key(resource: AlterConfigsResource) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
 
 
 def _alter(
     context: RequestContext,
     changes: TopicChanges,
-    asked: AlterConfigsResource,
+    resource: AlterConfigsResource,
     *,
     validate_only: bool,
 ) -> None:
-    if asked.resource_type != ResourceType.TOPIC:
-        raise _bad_request(f"settings of resource type {asked.resource_type} cannot be changed")
-    if len({config.name for config in asked.configs}) < len(asked.configs):
+    if resource.resource_type != ResourceType.TOPIC:
+        raise _bad_request(f"settings of resource type {resource.resource_type} cannot be changed")
+    if len({config.name for config in resource.configs}) < len(resource.configs):
         raise _bad_request("Error due to duplicate config keys")
-    topic = find_topic(context, asked.resource_name)
+    topic = find_topic(context, resource.resource_name)
     overrides = dict(topic.overrides)
     present = topic.config.effective_values()
-    for config in asked.configs:
+    for config in resource.configs:
         value = _changed(config, present.get(config.name, ""))
         if value is None:
             overrides.pop(config.name, None)
@@ -136,10 +138,10 @@ def _changed(config: AlterableConfig, present: str) -> str | None:
             ErrorCode.INVALID_CONFIG, f"{config.name} is not a list: set or delete it"
         )
     items = [item for item in present.split(",") if item]
-    given = [item for item in config.value.split(",") if item]
+    values = [item for item in config.value.split(",") if item]
     if config.config_operation == _APPEND:
-        return ",".join(items + [item for item in given if item not in items])
-    return ",".join(item for item in items if item not in given)
+        return ",".join(items + [item for item in values if item not in items])
+    return ",".join(item for item in items if item not in values)
 
 
 def _bad_request(message: str) -> RefusedError:
@@ -147,11 +149,11 @@ def _bad_request(message: str) -> RefusedError:
 
 
 def _response(
-    asked: AlterConfigsResource, error_code: ErrorCode, message: str | None
+    resource: AlterConfigsResource, error_code: ErrorCode, message: str | None
 ) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
         error_code=error_code,
         error_message=message,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )

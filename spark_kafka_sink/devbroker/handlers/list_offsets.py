@@ -127,11 +127,11 @@ def _look_up(
     context: RequestContext,
     request: ListOffsetsRequest,
     topic_partition: TopicPartition,
-    asked: ListOffsetsPartition,
+    requested: ListOffsetsPartition,
     budget: DecodeBudget,
 ) -> ListOffsetsPartitionResponse:
     context.check_fault(topic_partition)
-    timestamp = asked.timestamp
+    timestamp = requested.timestamp
     if timestamp < 0:
         first_version = _FIRST_VERSION_OF_QUESTION.get(timestamp)
         if first_version is None or context.version < first_version:
@@ -140,7 +140,7 @@ def _look_up(
                 f"ListOffsets version {context.version} does not support timestamp {timestamp}",
             )
     partition = context.cluster.partition(topic_partition)
-    partition.check_reader(context.node_id, asked.current_leader_epoch)
+    partition.check_reader(context.node_id, requested.current_leader_epoch)
     log = partition.log
     committed = request.isolation_level == _READ_COMMITTED
     last_fetchable = log.last_stable_offset if committed else log.high_watermark
@@ -153,7 +153,7 @@ def _look_up(
         found.offset != _NO_OFFSET and context.version >= _FIRST_VERSION_WITH_LEADER_EPOCH
     )
     return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
+        partition_index=requested.partition_index,
         error_code=ErrorCode.NONE,
         timestamp=found.timestamp,
         offset=found.offset,
@@ -187,10 +187,10 @@ def _find(
 
 
 def _refused_partition(
-    asked: ListOffsetsPartition, error_code: ErrorCode
+    partition: ListOffsetsPartition, error_code: ErrorCode
 ) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
+        partition_index=partition.partition_index,
         error_code=error_code,
         timestamp=_NO_TIMESTAMP,
         offset=_NO_OFFSET,

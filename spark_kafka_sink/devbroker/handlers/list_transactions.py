@@ -49,7 +49,7 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
     ) -> ListTransactionsResponse:
         """Return the transactional ids that match the filters."""
         states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
-        found = {
+        transactions = {
             metadata.transactional_id: metadata
             for metadata in context.cluster.transactions.all(context.now_ms)
             if (not states or str(metadata.state) in states)
@@ -64,10 +64,10 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
             transaction_states=tuple(
                 TransactionState(
                     transactional_id=transactional_id,
-                    producer_id=found[transactional_id].producer_id,
-                    transaction_state=str(found[transactional_id].state),
+                    producer_id=transactions[transactional_id].producer_id,
+                    transaction_state=str(transactions[transactional_id].state),
                 )
-                for transactional_id in _matching(request.transactional_id_pattern, found)
+                for transactional_id in _matching(request.transactional_id_pattern, transactions)
             ),
         )
 

@@ -97,8 +97,8 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         if request.topics is None or (context.version == 0 and not request.topics):
             return [self._topic(context, request, topic) for topic in cluster.topics]
         if context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
-            for asked in request.topics:
-                if asked.name is None or asked.topic_id != ZERO_UUID:
+            for requested in request.topics:
+                if requested.name is None or requested.topic_id != ZERO_UUID:
                     raise RefusedError(
                         ErrorCode.INVALID_REQUEST,
                         f"Metadata version {context.version} requests topics by name only",

@@ -53,8 +53,8 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     def handle(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Return the committed offsets of each group."""
         # Drop duplicates, even with other member ids: a small request would get a huge response.
-        asked = {(group.group_id, group.topics): group for group in _groups(context, request)}
-        return _response(context, [_group(context, group, request) for group in asked.values()])
+        groups = {(group.group_id, group.topics): group for group in _groups(context, request)}
+        return _response(context, [_group(context, group, request) for group in groups.values()])
 
     def error_response(
         self,
@@ -86,29 +86,29 @@ def _groups(
 
 
 def _group(
-    context: RequestContext, asked: OffsetFetchRequestGroup, request: OffsetFetchRequest
+    context: RequestContext, requested: OffsetFetchRequestGroup, request: OffsetFetchRequest
 ) -> OffsetFetchResponseGroup:
     try:
-        context.cluster.check_group_coordinator(context.node_id, asked.group_id)
-        group = context.cluster.groups.find_consumer_group(asked.group_id)
+        context.cluster.check_group_coordinator(context.node_id, requested.group_id)
+        group = context.cluster.groups.find_consumer_group(requested.group_id)
         if group is not None:
-            group.check_offset_fetch(asked.member_id, asked.member_epoch)
+            group.check_offset_fetch(requested.member_id, requested.member_epoch)
     except RefusedError as refused:
-        return _failed(context, asked, refused.error_code)
-    topics = _all_topics(context, asked) if asked.topics is None else asked.topics
+        return _failed(context, requested, refused.error_code)
+    topics = _all_topics(context, requested) if requested.topics is None else requested.topics
     offsets = context.cluster.groups.offsets
-    unstable = offsets.unstable(asked.group_id) if request.require_stable else frozenset()
+    unstable = offsets.unstable(requested.group_id) if request.require_stable else frozenset()
     return OffsetFetchResponseGroup(
-        group_id=asked.group_id,
-        topics=tuple(_topic(context, asked.group_id, topic, unstable) for topic in topics),
+        group_id=requested.group_id,
+        topics=tuple(_topic(context, requested.group_id, topic, unstable) for topic in topics),
     )
 
 
 def _all_topics(
-    context: RequestContext, asked: OffsetFetchRequestGroup
+    context: RequestContext, group: OffsetFetchRequestGroup
 ) -> list[OffsetFetchRequestTopics]:
     partitions: dict[str, list[int]] = {}
-    for topic_partition in sorted(context.cluster.groups.offsets.committed(asked.group_id)):
+    for topic_partition in sorted(context.cluster.groups.offsets.committed(group.group_id)):
         partitions.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     topics = []
     for name, indexes in partitions.items():
@@ -127,12 +127,12 @@ def _all_topics(
 def _topic(
     context: RequestContext,
     group_id: str,
-    asked: OffsetFetchRequestTopics,
+    topic: OffsetFetchRequestTopics,
     unstable: Collection[TopicPartition],
 ) -> OffsetFetchResponseTopics:
-    name: str | None = asked.name
+    name: str | None = topic.name
     if context.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-        name = _topic_name(context, asked.topic_id)
+        name = _topic_name(context, topic.topic_id)
     committed = context.cluster.groups.offsets.committed(group_id)
 
     def partition(index: int) -> OffsetFetchResponsePartitions:
@@ -144,9 +144,9 @@ def _topic(
         return _partition(index, committed.get(topic_partition, _NOTHING), ErrorCode.NONE)
 
     return OffsetFetchResponseTopics(
-        name=asked.name,
-        topic_id=asked.topic_id,
-        partitions=tuple(partition(index) for index in asked.partition_indexes),
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(partition(index) for index in topic.partition_indexes),
     )
 
 
@@ -168,7 +168,7 @@ def _partition(
 
 
 def _failed(
-    context: RequestContext, asked: OffsetFetchRequestGroup, error_code: ErrorCode
+    context: RequestContext, group: OffsetFetchRequestGroup, error_code: ErrorCode
 ) -> OffsetFetchResponseGroup:
     """Return the response for a failed group; version 1 has error codes in partitions only."""
     topics: tuple[OffsetFetchResponseTopics, ...] = ()
@@ -180,9 +180,9 @@ def _failed(
                     _partition(index, _NOTHING, error_code) for index in topic.partition_indexes
                 ),
             )
-            for topic in asked.topics or ()
+            for topic in group.topics or ()
         )
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=error_code)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error_code)
 
 
 def _response(

@@ -41,19 +41,19 @@ class OffsetForLeaderEpochHandler(
     ) -> OffsetForLeaderEpochResponse:
         """Look up the end offset of each leader epoch."""
 
-        def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+        def find(topic: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
             try:
-                context.check_fault(TopicPartition(topic, asked.partition))
-                partition = context.cluster.partition(TopicPartition(topic, asked.partition))
-                partition.check_reader(context.node_id, asked.current_leader_epoch)
+                context.check_fault(TopicPartition(topic, requested.partition))
+                partition = context.cluster.partition(TopicPartition(topic, requested.partition))
+                partition.check_reader(context.node_id, requested.current_leader_epoch)
             except RefusedError as refused:
-                return EpochEndOffset(error_code=refused.error_code, partition=asked.partition)
-            end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+                return EpochEndOffset(error_code=refused.error_code, partition=requested.partition)
+            end = partition.log.end_offset_for_epoch(requested.leader_epoch)
             if end is None:
-                return EpochEndOffset(error_code=ErrorCode.NONE, partition=asked.partition)
+                return EpochEndOffset(error_code=ErrorCode.NONE, partition=requested.partition)
             return EpochEndOffset(
                 error_code=ErrorCode.NONE,
-                partition=asked.partition,
+                partition=requested.partition,
                 leader_epoch=end.epoch,
                 end_offset=end.end_offset,
             )
@@ -61,7 +61,7 @@ class OffsetForLeaderEpochHandler(
         return _response(
             request,
             find,
-            lambda topic, asked: context.omits(TopicPartition(topic, asked.partition)),
+            lambda topic, requested: context.omits(TopicPartition(topic, requested.partition)),
         )
 
     def error_response(
@@ -74,7 +74,9 @@ class OffsetForLeaderEpochHandler(
         """Return a response with the error for each partition."""
         return _response(
             request,
-            lambda _, asked: EpochEndOffset(error_code=error_code, partition=asked.partition),
+            lambda _, requested: EpochEndOffset(
+                error_code=error_code, partition=requested.partition
+            ),
             lambda *_: False,
         )
 
@@ -89,9 +91,9 @@ def _response(
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=tuple(
-                    answer(topic.topic, asked)
-                    for asked in topic.partitions
-                    if not omits(topic.topic, asked)
+                    answer(topic.topic, requested)
+                    for requested in topic.partitions
+                    if not omits(topic.topic, requested)
                 ),
             )
             for topic in request.topics

@@ -90,7 +90,7 @@ _ERRORS_WITHOUT_LOG_START = frozenset(
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Entry:
     """One partition of the request, with the state of its append."""
 
     topic: TopicProduceData
@@ -127,20 +127,20 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "transactional records require a transactional id",
             )
-        asked = [
-            _Asked(topic, partition)
+        entries = [
+            _Entry(topic, partition)
             for topic in request.topic_data
             for partition in topic.partition_data
         ]
-        for each in asked:
-            _find(context, each)
-        if request.transactional_id is not None and not _verify(context, request, asked):
+        for entry in entries:
+            _find(context, entry)
+        if request.transactional_id is not None and not _verify(context, request, entries):
             return Delayed(context.now + _COORDINATOR_BACKOFF)
         budget = ValidationBudget(context.settings.request_max_validated_bytes)
-        for each in asked:
-            if each.response is None:
-                _append(context, request, each, budget)
-        return _answer(context, request, asked)
+        for entry in entries:
+            if entry.response is None:
+                _append(context, request, entry, budget)
+        return _answer(context, request, entries)
 
     def error_response(
         self,
@@ -177,42 +177,42 @@ def _records(data: PartitionProduceData) -> memoryview | None:
     return cast("memoryview | None", data.records)
 
 
-def _find(context: RequestContext, asked: _Asked) -> None:
+def _find(context: RequestContext, entry: _Entry) -> None:
     """Find the partition and its only batch, or set an error response."""
-    name = asked.topic.name
-    if asked.topic.topic_id != ZERO_UUID:
-        topic = context.cluster.topic_by_id(asked.topic.topic_id)
+    name = entry.topic.name
+    if entry.topic.topic_id != ZERO_UUID:
+        topic = context.cluster.topic_by_id(entry.topic.topic_id)
         name = "" if topic is None else topic.name
     if not name and context.version > LAST_VERSION_WITH_NAMES:
-        asked.refuse(
-            RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {asked.topic.topic_id} does not exist")
+        entry.refuse(
+            RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {entry.topic.topic_id} does not exist")
         )
         return
     try:
-        asked.topic_partition = TopicPartition(name, asked.data.index)
-        asked.partition = context.cluster.partition(asked.topic_partition)
-        asked.batch = only_batch(_records(asked.data), api_version=context.version)
+        entry.topic_partition = TopicPartition(name, entry.data.index)
+        entry.partition = context.cluster.partition(entry.topic_partition)
+        entry.batch = only_batch(_records(entry.data), api_version=context.version)
     except RefusedError as refused:
-        asked.refuse(refused)
+        entry.refuse(refused)
 
 
-def _verify(context: RequestContext, request: ProduceRequest, asked: list[_Asked]) -> bool:
+def _verify(context: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> bool:
     """Check transactional batches with the coordinator; return False if the request must wait.
 
     Raises RefusedError with INVALID_PRODUCER_ID_MAPPING for batches of several producers.
     """
     batches: list[TransactionalBatch] = []
-    by_partition: dict[TopicPartition, _Asked] = {}
-    for each in asked:
-        if each.response is not None or not is_transactional(each.batch):
+    by_partition: dict[TopicPartition, _Entry] = {}
+    for entry in entries:
+        if entry.response is not None or not is_transactional(entry.batch):
             continue
-        if each.batch is None or each.partition is None or each.topic_partition is None:
+        if entry.batch is None or entry.partition is None or entry.topic_partition is None:
             continue
-        producer, base_sequence = producer_of(each.batch)
+        producer, base_sequence = producer_of(entry.batch)
         if producer.is_valid:
-            by_partition[each.topic_partition] = each
+            by_partition[entry.topic_partition] = entry
             batches.append(
-                TransactionalBatch(each.topic_partition, each.partition, producer, base_sequence)
+                TransactionalBatch(entry.topic_partition, entry.partition, producer, base_sequence)
             )
     adds = context.version >= _FIRST_VERSION_THAT_ADDS_PARTITIONS
     errors = verify_or_add(
@@ -233,21 +233,21 @@ def _verify(context: RequestContext, request: ProduceRequest, asked: list[_Asked
 
 
 def _append(
-    context: RequestContext, request: ProduceRequest, asked: _Asked, budget: ValidationBudget
+    context: RequestContext, request: ProduceRequest, entry: _Entry, budget: ValidationBudget
 ) -> None:
     """Append the batch to the partition's log, and set the response."""
-    partition, batch = asked.partition, asked.batch
+    partition, batch = entry.partition, entry.batch
     if partition is None or batch is None:
         return
     if request.acks not in _VALID_ACKS:
-        asked.refuse(
+        entry.refuse(
             RefusedError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}"
             )
         )
         return
     if partition.topic.is_internal and context.header.client_id != _ADMIN_CLIENT_ID:
-        asked.refuse(
+        entry.refuse(
             RefusedError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"cannot append to internal topic {partition.topic.name}",
@@ -258,9 +258,9 @@ def _append(
         partition.check_leader(context.node_id)
         if request.acks == ALL_ACKS:
             partition.check_enough_replicas()
-        asked.response = _append_batch(context, partition, batch, budget)
+        entry.response = _append_batch(context, partition, batch, budget)
     except RefusedError as refused:
-        asked.refuse(
+        entry.refuse(
             refused,
             log_start_offset=_NO_OFFSET
             if refused.error_code in _ERRORS_WITHOUT_LOG_START
@@ -269,23 +269,23 @@ def _append(
 
 
 def _answer(
-    context: RequestContext, request: ProduceRequest, asked: list[_Asked]
+    context: RequestContext, request: ProduceRequest, entries: list[_Entry]
 ) -> ProduceResponse | None:
     if request.acks == NO_ACKS:
-        for each in asked:
-            if each.response is not None and each.response.error_code != ErrorCode.NONE:
+        for entry in entries:
+            if entry.response is not None and entry.response.error_code != ErrorCode.NONE:
                 raise CloseConnectionError(
-                    f"error {each.response.error_code} of {each.topic_partition} cannot be "
+                    f"error {entry.response.error_code} of {entry.topic_partition} cannot be "
                     "returned with acks=0"
                 )
         return None
-    responses = iter([_with_leader(context, each) for each in asked])
+    responses = iter([_with_leader(context, entry) for entry in entries])
     leaders = {
-        each.partition.leader_id
-        for each in asked
-        if each.partition is not None
-        and each.response is not None
-        and each.response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        entry.partition.leader_id
+        for entry in entries
+        if entry.partition is not None
+        and entry.response is not None
+        and entry.response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     }
     return ProduceResponse(
         responses=tuple(
@@ -309,20 +309,20 @@ def _answer(
     )
 
 
-def _with_leader(context: RequestContext, asked: _Asked) -> PartitionProduceResponse:
+def _with_leader(context: RequestContext, entry: _Entry) -> PartitionProduceResponse:
     """Return the response, with the current leader if this broker does not lead (KIP-951)."""
-    response = asked.response
+    response = entry.response
     if response is None:
-        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.topic_partition} has no result")
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{entry.topic_partition} has no result")
     if (
         response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         and context.version >= _FIRST_VERSION_WITH_LEADERS
-        and asked.partition is not None
+        and entry.partition is not None
     ):
         return replace(
             response,
             current_leader=LeaderIdAndEpoch(
-                leader_id=asked.partition.leader_id, leader_epoch=asked.partition.leader_epoch
+                leader_id=entry.partition.leader_id, leader_epoch=entry.partition.leader_epoch
             ),
         )
     return response

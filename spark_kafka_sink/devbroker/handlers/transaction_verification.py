@@ -79,8 +79,8 @@ def verify_or_add(
         except RefusedError as refused:
             errors[batch.topic_partition] = refused.error_code
     if unknown:
-        asked = ask_coordinator(context, transactional_id, producer, frozenset(unknown), adds=adds)
-        for topic_partition, code in asked.items():
+        codes = ask_coordinator(context, transactional_id, producer, frozenset(unknown), adds=adds)
+        for topic_partition, code in codes.items():
             if code is not ErrorCode.NONE:
                 errors[topic_partition] = as_write_error(
                     code, adds=adds, knows_abortable=knows_abortable

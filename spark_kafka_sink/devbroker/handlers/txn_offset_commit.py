@@ -173,16 +173,16 @@ def _check_member_epoch(
         raise RefusedError(ErrorCode.ILLEGAL_GENERATION, refused.message) from refused
     if member is None:
         return
-    for asked in request.topics:
-        topic = context.cluster.topic(asked.name)
-        for partition in asked.partitions:
+    for requested in request.topics:
+        topic = context.cluster.topic(requested.name)
+        for partition in requested.partitions:
             if topic is not None and member.has_stale_epoch(
                 epoch, TopicIdPartition(topic.topic_id, partition.partition_index)
             ):
                 raise RefusedError(
                     ErrorCode.ILLEGAL_GENERATION,
                     f"epoch {epoch} is older than the assignment of partition "
-                    f"{asked.name}-{partition.partition_index}",
+                    f"{requested.name}-{partition.partition_index}",
                 )
 
 

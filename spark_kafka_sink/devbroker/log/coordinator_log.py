@@ -177,8 +177,8 @@ class CoordinatorLog:
                         raise _not_a_batch()
                 except (CorruptRecordError, DecodeError) as error:
                     raise CorruptRecordError(
-                        f"{segment.records.place}, byte {position}: {error}. Restore the file from "
-                        f"a backup, or move the directory of {self.topic}-{index} away "
+                        f"{segment.records.location}, byte {position}: {error}. Restore the file "
+                        f"from a backup, or move the directory of {self.topic}-{index} away "
                         f"({_CONSEQUENCES[self.topic]}). Otherwise the next start truncates the "
                         "file at this position, and all records after it are lost"
                     ) from error

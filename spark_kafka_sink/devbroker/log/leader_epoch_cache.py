@@ -82,14 +82,14 @@ class LeaderEpochCache:
 
     def epoch_at(self, offset: int) -> int | None:
         """Return the epoch of an offset; None before the first entry."""
-        found = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
-        return self._entries[found - 1].epoch if found else None
+        count = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[count - 1].epoch if count else None
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that ended before the log starts; the first remaining one begins there."""
-        found = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
-        if found:
-            self._entries[:found] = [EpochEntry(self._entries[found - 1].epoch, start_offset)]
+        count = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
+        if count:
+            self._entries[:count] = [EpochEntry(self._entries[count - 1].epoch, start_offset)]
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Remove epochs that begin after the log's end; one that begins at the end remains."""

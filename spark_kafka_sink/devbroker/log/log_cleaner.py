@@ -67,11 +67,11 @@ class CleanedTransactions:
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
-        found = self._aborted.get(header.producer_id)
-        if found is None:
+        aborted = self._aborted.get(header.producer_id)
+        if aborted is None:
             self._committed.add(header.producer_id)
             return False
-        self._aborted[header.producer_id] = (found[0], True)
+        self._aborted[header.producer_id] = (aborted[0], True)
         return True
 
     def may_discard_marker(self, batch: RecordBatch, index: TransactionIndex | None) -> bool:

@@ -159,7 +159,7 @@ def load_log(
     for segment in to_recover:
         if loaded.truncated_bytes:
             logger.warning(
-                "removing %s, which follows the truncated segment", segment.records.place
+                "removing %s, which follows the truncated segment", segment.records.location
             )
             directory.delete_segment(segment)
         else:
@@ -237,12 +237,12 @@ def _segment_offsets(directory: FileLogDirectory) -> list[int]:
     A failed roll leaves an empty segment, and the log may have grown past its base offset in the
     segment before it.
     """
-    found = directory.offsets(LOG_SUFFIX)
+    offsets = directory.offsets(LOG_SUFFIX)
     filled = [
-        offset for offset in found if directory.file_path(offset, LOG_SUFFIX).stat().st_size > 0
+        offset for offset in offsets if directory.file_path(offset, LOG_SUFFIX).stat().st_size > 0
     ]
-    kept = filled or found[-1:]
-    for offset in found:
+    kept = filled or offsets[-1:]
+    for offset in offsets:
         if offset not in kept:
             directory.delete_files(offset)
     return kept
@@ -278,7 +278,7 @@ def _load_producers(
             except CorruptRecordError as error:
                 logger.warning("%s, snapshot at offset %d: %s", directory.path, offset, error)
             else:
-                loaded.producer_state.load([each for each in entries if not is_expired(each)])
+                loaded.producer_state.load([entry for entry in entries if not is_expired(entry)])
                 return offset
         disk.remove(directory.file_path(offset, SNAPSHOT_SUFFIX))
     return loaded.log_start_offset
@@ -291,8 +291,8 @@ def _replay(state: ProducerStateManager, segment: LogSegment, from_offset: int) 
         try:
             replay_batch(batch, decode_header(batch), state)
         except CorruptRecordError as error:
-            place = f"{segment.records.place}, byte {span.position}"
-            raise CorruptRecordError(f"{place}: {error}") from error
+            location = f"{segment.records.location}, byte {span.position}"
+            raise CorruptRecordError(f"{location}: {error}") from error
 
 
 def replay_truncated(segments: Sequence[LogSegment], config: TopicConfig) -> ProducerStateManager:
@@ -324,9 +324,9 @@ def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> Non
             (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
             header = validate_record_batch(batch)
             if header.base_offset < next_offset:
-                place = segment.records.place
+                location = segment.records.location
                 logger.warning(
-                    "%s: offset %d follows %d", place, header.base_offset, next_offset - 1
+                    "%s: offset %d follows %d", location, header.base_offset, next_offset - 1
                 )
                 break
             if header.partition_leader_epoch >= 0:
@@ -338,9 +338,9 @@ def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> Non
             valid_bytes = span.position + span.size_in_bytes
             next_offset = header.last_offset + 1
     except CorruptRecordError as error:
-        logger.warning("%s, byte %d: %s", segment.records.place, valid_bytes, error)
+        logger.warning("%s, byte %d: %s", segment.records.location, valid_bytes, error)
     loaded.truncated_bytes = segment.size_in_bytes - valid_bytes
-    loaded.truncated_at = f"{segment.records.place}, byte {valid_bytes}"
+    loaded.truncated_at = f"{segment.records.location}, byte {valid_bytes}"
     segment.records.truncate(valid_bytes)
     segment.become_inactive()
     loaded.log_end_offset = next_offset

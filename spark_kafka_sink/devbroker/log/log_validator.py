@@ -324,34 +324,34 @@ def _validate_records(
     is_stream = header.compression is not CompressionType.NONE
     chunks = budget.decompressed(header.compression, payload) if is_stream else (payload,)
     try:
-        found = validate_records(header, chunks, expected, is_stream=is_stream)
+        validation = validate_records(header, chunks, expected, is_stream=is_stream)
     except DecompressedTooLargeError as error:
         raise RefusedError(ErrorCode.INVALID_RECORD, str(error)) from error
     except CorruptRecordError as error:
         # The streams of the codecs raise IOException, which Kafka does not handle either.
         raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-    if found.problem is not RecordProblem.NONE:
-        _refuse_problem(found, header)
-    if found.refused:
-        _refuse_records(found.refused, config, now_ms=now_ms)
-    if is_stream and not found.ordered:
+    if validation.problem is not RecordProblem.NONE:
+        _refuse_problem(validation, header)
+    if validation.refused:
+        _refuse_records(validation.refused, config, now_ms=now_ms)
+    if is_stream and not validation.ordered:
         # Kafka fails to write the batch again with other offsets.
         raise RefusedError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the offset deltas of the {header.record_count} records are not 0, 1, 2 and so on",
         )
-    return found.max_timestamp
+    return validation.max_timestamp
 
 
-def _refuse_problem(found: Validation, header: RecordBatchHeader) -> NoReturn:
+def _refuse_problem(validation: Validation, header: RecordBatchHeader) -> NoReturn:
     raise RefusedError(
         ErrorCode.UNKNOWN_SERVER_ERROR
-        if found.problem in _UNEXPECTED_PROBLEMS
+        if validation.problem in _UNEXPECTED_PROBLEMS
         else ErrorCode.INVALID_RECORD,
-        f"record {found.records_done} of the {header.record_count} of the batch is malformed: "
-        f"{_PROBLEMS[found.problem]}"
-        if found.problem is not RecordProblem.TRAILING_BYTES
-        else f"{_PROBLEMS[found.problem]}, according to the batch's number of records, "
+        f"record {validation.records_done} of the {header.record_count} of the batch is malformed: "
+        f"{_PROBLEMS[validation.problem]}"
+        if validation.problem is not RecordProblem.TRAILING_BYTES
+        else f"{_PROBLEMS[validation.problem]}, according to the batch's number of records, "
         f"{header.record_count}",
     )
 

@@ -323,13 +323,13 @@ class PartitionLog:
 
         The counterpart of LocalLog.collectAbortedTransactions.
         """
-        found: list[AbortedTxn] = []
+        transactions: list[AbortedTxn] = []
         for segment in self._segments[self._segment_index(fetch_offset) :]:
             aborted, complete = segment.transaction_index.collect(fetch_offset, upper_bound)
-            found += aborted
+            transactions += aborted
             if complete:
                 break
-        return found
+        return transactions
 
     def delete_records(self, offset: int) -> None:
         """Move the log start to `offset`, if that is later, and remove the segments before it.
@@ -454,15 +454,15 @@ class PartitionLog:
                 # Transactions begin and end at batch boundaries.
                 span = segment.translate_offset(stop)
                 max_position = max_position if span is None else span.position
-            found = segment.read(
+            fetched = segment.read(
                 offset,
                 max_bytes=max_bytes,
                 max_position=max_position,
                 next_offset=next_offset,
                 min_one_batch=min_one_batch,
             )
-            if found is not None:
-                return FetchedRecords(*found)
+            if fetched is not None:
+                return FetchedRecords(*fetched)
         return FetchedRecords([], 0, 0, offset, offset)
 
     def _check_in_range(self, offset: int, end_offset: int) -> None:

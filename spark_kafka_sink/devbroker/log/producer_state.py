@@ -165,7 +165,6 @@ class ProducerStateManager:
     """The idempotent producers of one partition."""
 
     def __init__(self) -> None:
-        """Start without producers."""
         self._entries: dict[int, ProducerStateEntry] = {}
         self._verifications: dict[int, _Verification] = {}
         #: First offsets of the open transactions by producer id, lowest first.

@@ -17,7 +17,7 @@
 - Faults are decided in one place, `Connection._decide`, before the broker handles the request.
   `_act` replaces the handling, `_answer` changes the response.
 
-`server` plugs connections into the event loop; this module knows it as a `ConnectionHost`.
+`server` plugs connections into the event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from spark_kafka_sink.devbroker.base.connection_limits import Patience
 from spark_kafka_sink.devbroker.base.partition_faults import (
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable
 
-    from spark_kafka_sink.devbroker.broker import Broker
-    from spark_kafka_sink.devbroker.net.dispatcher import Dispatcher, Lane
-    from spark_kafka_sink.devbroker.net.faults import Action, Faults
+    from spark_kafka_sink.devbroker.net.dispatcher import Lane
+    from spark_kafka_sink.devbroker.net.faults import Action
     from spark_kafka_sink.devbroker.net.listener import Listener
+    from spark_kafka_sink.devbroker.net.server import Server
     from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
@@ -119,30 +119,12 @@ class _Waiting:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class ConnectionHost(Protocol):
-    """What a connection needs of the server that accepted it."""
-
-    broker: Broker
-    dispatcher: Dispatcher
-    faults: Faults
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of the server's connections."""
-
-    def connected(self, connection: Connection) -> None:
-        """Add a connection."""
-
-    def disconnected(self, connection: Connection) -> None:
-        """Remove a connection."""
-
-
 class Connection:
     """One client's connection; implements asyncio's BufferedProtocol."""
 
     def __init__(
         self,
-        server: ConnectionHost,
+        server: Server,
         connection_id: int,
         listener: Listener,
         authenticator: SaslAuthenticator | None,
@@ -244,7 +226,7 @@ class Connection:
         """The bytes in memory that wait until the client reads them."""
         if self._transport is None:
             return 0
-        own = sum(len(each) for each in self._outgoing if not _is_of_log(each))
+        own = sum(len(buffer) for buffer in self._outgoing if not _is_of_log(buffer))
         return self._transport.get_write_buffer_size() + own
 
     def abort(self) -> None:

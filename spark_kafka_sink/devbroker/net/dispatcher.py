@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.net.unread_answers import ROOM, UnreadAnswers
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -73,13 +74,6 @@ class Lane:
             self._schedule()
 
 
-class Watcher(Protocol):
-    """A connection with a response that waits for a change."""
-
-    def wake(self) -> None:
-        """Check whether the response can be sent now."""
-
-
 class Dispatcher:
     """Wakes connections and runs timers on one event loop."""
 
@@ -102,8 +96,8 @@ class Dispatcher:
         self.unauthenticated_lane = Lane(loop, cpu_clock)
         self.unread_answers = UnreadAnswers(cluster.settings.queued_max_response_bytes)
         self._cluster = cluster
-        self._watching: dict[Hashable, set[Watcher]] = {}
-        self._to_wake: set[Watcher] = set()
+        self._watching: dict[Hashable, set[Connection]] = {}
+        self._to_wake: set[Connection] = set()
         self._tick: asyncio.TimerHandle | None = None
         self._tick_deadline = 0.0
         self._schedule_tick()
@@ -113,12 +107,12 @@ class Dispatcher:
         """The keys that connections wait for."""
         return frozenset(self._watching)
 
-    def watch(self, connection: Watcher, watched: Iterable[Hashable]) -> None:
+    def watch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
         """Wake a connection when one of these keys changes."""
         for key in watched:
             self._watching.setdefault(key, set()).add(connection)
 
-    def unwatch(self, connection: Watcher, watched: Iterable[Hashable]) -> None:
+    def unwatch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
         """Undo `watch`, including a wake-up that is already scheduled."""
         self._to_wake.discard(connection)
         for key in watched:

@@ -288,7 +288,6 @@ class FaultHook:
         times: int | None,
         expect: bool,
     ) -> None:
-        """Start with all counters at zero."""
         self._faults = faults
         self.api_key = api_key
         self._decide = decide
@@ -344,7 +343,6 @@ class Faults:
     """The hooks of a cluster's brokers."""
 
     def __init__(self) -> None:
-        """Start without hooks."""
         # Replaced as a whole, never modified: the server's thread may be iterating over it.
         self._hooks: tuple[FaultHook, ...] = ()
 
@@ -374,9 +372,9 @@ class Faults:
 
     def remove(self, hook: FaultHook) -> bool:
         """Remove a hook; return whether it was there."""
-        found = hook in self._hooks
+        was_there = hook in self._hooks
         self._hooks = tuple(known for known in self._hooks if known is not hook)
-        return found
+        return was_there
 
     def check(self) -> None:
         """Raise AssertionError if a hook was expected to act, and never did."""
@@ -418,7 +416,7 @@ def check_action(api_key: ApiKey, fault: Decide | Action) -> None:
     if isinstance(fault, _ACTIONS):
         api_keys = _API_KEYS.get(type(fault))
         if api_keys is not None and api_key not in api_keys:
-            names = ", ".join(sorted(each.name for each in api_keys))
+            names = ", ".join(sorted(key.name for key in api_keys))
             raise ConfigError(f"{type(fault).__name__} affects {names}, not {api_key.name}")
         return
     if not callable(fault):

@@ -65,14 +65,14 @@ class Listener:
         object.__setattr__(self, "client_auth", client_auth)
         if not self.name:
             object.__setattr__(self, "name", protocol.value)
-        for setting, given, protocols in (
+        for setting, value, protocols in (
             ("tls", self.tls, WITH_TLS),
             ("sasl", self.sasl, WITH_SASL),
         ):
-            if (given is not None) != (protocol in protocols):
+            if (value is not None) != (protocol in protocols):
                 raise ConfigError(
                     f"listener {self.name} ({protocol}) "
-                    f"{'needs' if given is None else 'does not use'} the setting {setting}"
+                    f"{'needs' if value is None else 'does not use'} the setting {setting}"
                 )
 
 

@@ -112,8 +112,8 @@ def listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[L
                 host=arguments.host, port=arguments.port, advertised_host=arguments.advertised_host
             )
         ]
-    places = [_place(text) for text in arguments.listener]
-    protocols = {protocol for protocol, _, _ in places}
+    addresses = [_parse_listener(text) for text in arguments.listener]
+    protocols = {protocol for protocol, _, _ in addresses}
     tls = _tls(arguments, environment) if protocols & WITH_TLS else None
     sasl = _sasl(arguments, environment) if protocols & WITH_SASL else None
     return [
@@ -126,7 +126,7 @@ def listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[L
             client_auth=ClientAuth(arguments.tls_client_auth),
             sasl=sasl if protocol in WITH_SASL else None,
         )
-        for protocol, host, port in places
+        for protocol, host, port in addresses
     ]
 
 
@@ -157,7 +157,7 @@ def _port(text: str) -> int:
     return port
 
 
-def _place(text: str) -> tuple[SecurityProtocol, str, int]:
+def _parse_listener(text: str) -> tuple[SecurityProtocol, str, int]:
     protocol, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not separator or not colon or not port.isdecimal() or int(port) > MAX_PORT:

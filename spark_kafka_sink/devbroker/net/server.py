@@ -124,10 +124,10 @@ class Server:
         await self._drained.wait()
 
     def _close_listeners(self) -> None:
-        opened, self._open = self._open, []
-        for each in opened:
-            self.loop.remove_reader(each.socket)
-            each.socket.close()
+        open_listeners, self._open = self._open, []
+        for opened in open_listeners:
+            self.loop.remove_reader(opened.socket)
+            opened.socket.close()
 
     def _listen(self, opened: _OpenListener) -> None:
         if opened in self._open:
@@ -283,13 +283,15 @@ class ClusterServer:
         Raises ConfigError if there is no listener with this name.
         """
         addresses = {
-            node_id: host_and_port(each.host, each.port)
+            node_id: host_and_port(broker_listener.host, broker_listener.port)
             for node_id, listeners in self.listeners.items()
-            for each in listeners
-            if each.name == listener
+            for broker_listener in listeners
+            if broker_listener.name == listener
         }
         if not addresses:
-            known = [each.name for each in next(iter(self.listeners.values()))]
+            known = [
+                broker_listener.name for broker_listener in next(iter(self.listeners.values()))
+            ]
             raise ConfigError(
                 f"listener {listener} does not exist; the listeners are {', '.join(known)}"
             )
@@ -314,19 +316,21 @@ class ClusterServer:
         Port 0 means any free port. Raises ConfigError for listeners that conflict.
         """
         check_listeners(listeners)
-        if len(self._brokers) > 1 and any(each.advertised_port for each in listeners):
+        if len(self._brokers) > 1 and any(listener.advertised_port for listener in listeners):
             raise ConfigError("several brokers cannot share one advertised_port: remove it")
         last = (len(self._brokers) - 1) * len(listeners)
-        for each in listeners:
-            if each.port < 0:
-                raise ConfigError(f"port {each.port}: the lowest is 0, for any free port")
-            if each.port and each.port + last > MAX_PORT:
-                others = f", and the last broker's would be {each.port + last}" if last else ""
-                raise ConfigError(f"port {each.port}: the highest is {MAX_PORT}{others}")
+        for listener in listeners:
+            if listener.port < 0:
+                raise ConfigError(f"port {listener.port}: the lowest is 0, for any free port")
+            if listener.port and listener.port + last > MAX_PORT:
+                others = f", and the last broker's would be {listener.port + last}" if last else ""
+                raise ConfigError(f"port {listener.port}: the highest is {MAX_PORT}{others}")
         for number, node_id in enumerate(self._brokers):
             self.listeners[node_id] = tuple(
-                replace(each, port=each.port + number * len(listeners) if each.port else 0)
-                for each in listeners
+                replace(
+                    listener, port=listener.port + number * len(listeners) if listener.port else 0
+                )
+                for listener in listeners
             )
 
     async def start(self) -> None:
@@ -356,7 +360,7 @@ class ClusterServer:
         listeners = self.listeners[node_id]
         ports = server.start(listeners)
         self.listeners[node_id] = tuple(
-            replace(each, port=port) for each, port in zip(listeners, ports, strict=True)
+            replace(listener, port=port) for listener, port in zip(listeners, ports, strict=True)
         )
         self._servers[node_id] = server
 

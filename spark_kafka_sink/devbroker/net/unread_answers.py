@@ -10,23 +10,15 @@ Sockets and the event loop are not used here: time is an argument.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.net.connection import Connection
 
 #: The key that connections watch which wait for others to be read.
 ROOM: Final = "room for unread answers"
 #: How long a client may read nothing while others wait for room.
 STALLED_SECONDS: Final = 5.0
-
-
-class Reader(Protocol):
-    """A connection with responses."""
-
-    @property
-    def unread_bytes(self) -> int:
-        """The bytes that wait to be sent."""
-
-    def abort(self) -> None:
-        """Close the connection at once."""
 
 
 class _Unread(NamedTuple):
@@ -42,7 +34,7 @@ class UnreadAnswers:
         """Set the budget in bytes, and how long a client may stall once it is used up."""
         self._max_bytes = max_bytes
         self._stalled_seconds = stalled_seconds
-        self._readers: dict[Reader, _Unread] = {}
+        self._connections: dict[Connection, _Unread] = {}
         self._bytes = 0
 
     @property
@@ -55,25 +47,25 @@ class UnreadAnswers:
         """Whether the budget is used up."""
         return self._bytes > self._max_bytes
 
-    def update(self, reader: Reader, now: float) -> bool:
+    def update(self, connection: Connection, now: float) -> bool:
         """Count what a connection has to send now; return whether that makes room."""
         was_full = self.is_full
-        unread = reader.unread_bytes
-        before = self._readers.get(reader)
+        unread = connection.unread_bytes
+        before = self._connections.get(connection)
         if before is not None and unread >= before.bytes:
             self._bytes += unread - before.bytes
-            self._readers[reader] = before._replace(bytes=unread)
+            self._connections[connection] = before._replace(bytes=unread)
         else:
-            self._remove(reader)
+            self._remove(connection)
             if unread:
                 self._bytes += unread
-                self._readers[reader] = _Unread(unread, now)
+                self._connections[connection] = _Unread(unread, now)
         return was_full and not self.is_full
 
-    def remove(self, reader: Reader) -> bool:
+    def remove(self, connection: Connection) -> bool:
         """Forget a closed connection; return whether that makes room."""
         was_full = self.is_full
-        self._remove(reader)
+        self._remove(connection)
         return was_full and not self.is_full
 
     def has_room(self, now: float) -> bool:
@@ -83,15 +75,15 @@ class UnreadAnswers:
         """
         if not self.is_full:
             return True
-        for reader in list(self._readers):
-            self.update(reader, now)
-            unread = self._readers.get(reader)
+        for connection in list(self._connections):
+            self.update(connection, now)
+            unread = self._connections.get(connection)
             if unread is not None and now - unread.progressed_at >= self._stalled_seconds:
-                self._remove(reader)
-                reader.abort()
+                self._remove(connection)
+                connection.abort()
         return not self.is_full
 
-    def _remove(self, reader: Reader) -> None:
-        removed = self._readers.pop(reader, None)
+    def _remove(self, connection: Connection) -> None:
+        removed = self._connections.pop(connection, None)
         if removed is not None:
             self._bytes -= removed.bytes

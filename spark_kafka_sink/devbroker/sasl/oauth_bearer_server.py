@@ -62,7 +62,6 @@ class OAuthBearerServer:
     """The broker's side of one OAUTHBEARER exchange."""
 
     def __init__(self, rules: TokenRules) -> None:
-        """Create an exchange that accepts tokens by the rules."""
         self._rules = rules
         self._failure: str | None = None
         self.is_complete = False
@@ -101,20 +100,20 @@ def _read_response(response: bytes) -> tuple[str, str]:
 
     Raises SaslRefusedError.
     """
-    found = _CLIENT_RESPONSE.fullmatch(response.decode("utf-8", "replace"))
-    if found is None:
+    match = _CLIENT_RESPONSE.fullmatch(response.decode("utf-8", "replace"))
+    if match is None:
         raise SaslRefusedError("the OAUTHBEARER client response is malformed")
     pairs = (
         dict(
-            pair.split("=", 1) for pair in found["pairs"].removesuffix(_SEPARATOR).split(_SEPARATOR)
+            pair.split("=", 1) for pair in match["pairs"].removesuffix(_SEPARATOR).split(_SEPARATOR)
         )
-        if found["pairs"]
+        if match["pairs"]
         else {}
     )
     authorization = _AUTHORIZATION.fullmatch(pairs.get("auth", ""))
     if authorization is None or authorization["scheme"].lower() != "bearer":
         raise SaslRefusedError("the OAUTHBEARER client response has no bearer token")
-    authorization_id = found["authorization_id"] or ""
+    authorization_id = match["authorization_id"] or ""
     return authorization_id.replace("=2C", ",").replace("=3D", "="), authorization["token"]
 
 

@@ -21,7 +21,7 @@ import logging
 import math
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import OAuthBearerServer
@@ -50,12 +50,12 @@ from spark_kafka_sink.security.sasl import SaslMechanism
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.sasl.credentials import Credentials
     from spark_kafka_sink.devbroker.sasl.sasl_server import SaslServer
     from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
-    from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,6 @@ class PlainServer:
     expires_at = None
 
     def __init__(self, credentials: Credentials) -> None:
-        """Create an exchange that checks passwords with `credentials`."""
         self._credentials = credentials
         self.is_complete = False
         self.user = ""
@@ -162,29 +161,11 @@ class AuthenticationFailedError(KafkaError):
         self.answer = answer
 
 
-class RequestHandler(Protocol):
-    """What the authentication of a connection needs of the broker."""
-
-    def decode_request(self, frame: memoryview) -> tuple[RequestHeader, AnyRequest]:
-        """Decode a request, given without its size."""
-
-    def handle(self, header: RequestHeader, request: AnyRequest, now: float) -> object:
-        """Handle a request; return the response."""
-
-    def error_response(
-        self, header: RequestHeader, request: AnyRequest, error_code: ErrorCode, now: float
-    ) -> ApiResponse:
-        """Return a response that fails the whole request, without handling it."""
-
-    def encode_response(self, header: RequestHeader, response: ApiResponse) -> list[Buffer]:
-        """Encode the response to a request as buffers, starting with its size."""
-
-
 class SaslAuthenticator:
     """The authentication of one connection, including re-authentication."""
 
     def __init__(
-        self, settings: SaslSettings, credentials: Credentials, broker: RequestHandler, *, name: str
+        self, settings: SaslSettings, credentials: Credentials, broker: Broker, *, name: str
     ) -> None:
         """Create the authenticator of a connection; `name` is the connection's in the log.
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 #: The supported mechanisms; Kerberos needs a KDC and is left to real brokers.
-SERVED_MECHANISMS = tuple(each for each in SaslMechanism if each is not SaslMechanism.GSSAPI)
+SERVED_MECHANISMS = tuple(
+    mechanism for mechanism in SaslMechanism if mechanism is not SaslMechanism.GSSAPI
+)
 MECHANISMS_WITH_PASSWORDS = (
     SaslMechanism.PLAIN,
     SaslMechanism.SCRAM_SHA_256,
@@ -53,7 +55,7 @@ class SaslSettings:
     def __post_init__(self) -> None:
         """Convert mechanism names to mechanisms; raise ConfigError for invalid settings."""
         known = ", ".join(SERVED_MECHANISMS)
-        unknown = [each for each in self.mechanisms if each not in SERVED_MECHANISMS]
+        unknown = [mechanism for mechanism in self.mechanisms if mechanism not in SERVED_MECHANISMS]
         if unknown:
             raise ConfigError(
                 f"sasl.enabled.mechanisms: {str(unknown[0])!r} is not supported; use {known}"

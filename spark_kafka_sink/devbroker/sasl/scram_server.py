@@ -77,34 +77,34 @@ class ScramServer:
         return self._server_final_message(text, self._credential)
 
     def _server_first_message(self, client_first: str) -> bytes:
-        found = _CLIENT_FIRST.fullmatch(client_first)
-        if found is None:
+        match = _CLIENT_FIRST.fullmatch(client_first)
+        if match is None:
             raise SaslRefusedError("the SCRAM client-first-message is malformed")
-        user = _plain_name(found["user"])
-        if _TOKEN_AUTHENTICATION in found["extensions"].split(","):
+        user = _plain_name(match["user"])
+        if _TOKEN_AUTHENTICATION in match["extensions"].split(","):
             raise SaslRefusedError(f"delegation token {user!r} does not exist")
         credential = self._find(user)
         if credential is None:
             raise SaslRefusedError(f"user {user!r} does not exist")
-        check_authorization_id(_plain_name(found["authorization_id"] or ""), user)
+        check_authorization_id(_plain_name(match["authorization_id"] or ""), user)
         self.user = user
         self._credential = credential
-        self._client_first_bare = found["bare"]
-        self._nonce = found["nonce"] + self._nonce
+        self._client_first_bare = match["bare"]
+        self._nonce = match["nonce"] + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
         return self._server_first.encode()
 
     def _server_final_message(self, client_final: str, credential: ScramCredential) -> bytes:
-        found = _CLIENT_FINAL.fullmatch(client_final)
-        if found is None:
+        match = _CLIENT_FINAL.fullmatch(client_final)
+        if match is None:
             raise SaslRefusedError("the SCRAM client-final-message is malformed")
-        if found["nonce"] != self._nonce:
+        if match["nonce"] != self._nonce:
             raise SaslRefusedError("the SCRAM client-final-message has a different nonce")
-        signed = f"{self._client_first_bare},{self._server_first},{found['without_proof']}".encode()
+        signed = f"{self._client_first_bare},{self._server_first},{match['without_proof']}".encode()
         signature = hmac.digest(credential.stored_key, signed, self._hash)
         try:
-            proof = base64.b64decode(found["proof"], validate=True)
+            proof = base64.b64decode(match["proof"], validate=True)
             client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         except (binascii.Error, ValueError):
             raise SaslRefusedError(

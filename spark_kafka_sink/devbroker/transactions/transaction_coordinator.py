@@ -284,45 +284,45 @@ class TransactionCoordinator:
             for partition in partitions
         }
 
-    def end(self, asked: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
+    def end(self, request: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
         """End a producer's transaction; return the producer's identity from now on.
 
         It is `NO_PRODUCER_ID_AND_EPOCH` for clients that keep their epoch. Raises RefusedError with
         INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE or
         CONCURRENT_TRANSACTIONS.
         """
-        if asked.client_version >= EPOCH_BUMP_VERSION:
-            return self._end_and_bump(asked, now_ms)
+        if request.client_version >= EPOCH_BUMP_VERSION:
+            return self._end_and_bump(request, now_ms)
         metadata = self._known(
-            asked.transactional_id,
-            ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch),
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             now_ms,
         )
-        if asked.producer_epoch != metadata.producer_epoch:
-            raise _fenced(metadata, asked.producer_epoch)
+        if request.producer_epoch != metadata.producer_epoch:
+            raise _fenced(metadata, request.producer_epoch)
         if metadata.state is TransactionState.ONGOING:
-            self._end(metadata, asked.client_version, now_ms, committed=asked.committed)
-        elif metadata.state is _ENDS[asked.committed]:
+            self._end(metadata, request.client_version, now_ms, committed=request.committed)
+        elif metadata.state is _ENDS[request.committed]:
             raise _concurrent(metadata)
-        elif metadata.state is not _DONE[asked.committed]:
-            raise _invalid_state(metadata, asked)
+        elif metadata.state is not _DONE[request.committed]:
+            raise _invalid_state(metadata, request)
         return NO_PRODUCER_ID_AND_EPOCH
 
-    def _end_and_bump(self, asked: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
+    def _end_and_bump(self, request: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
         """End a transaction with transaction.version 2 (KIP-890)."""
-        _check_transactional_id(asked.transactional_id)
-        metadata = self.find(asked.transactional_id, now_ms)
+        _check_transactional_id(request.transactional_id)
+        metadata = self.find(request.transactional_id, now_ms)
         if metadata is None:
-            raise _no_mapping(asked.transactional_id, asked.producer_id)
+            raise _no_mapping(request.transactional_id, request.producer_id)
         overflowed = (
-            metadata.previous_producer_id == asked.producer_id
-            and asked.producer_epoch == MAX_EPOCH - 1
+            metadata.previous_producer_id == request.producer_id
+            and request.producer_epoch == MAX_EPOCH - 1
             and metadata.producer_epoch == 0
         )
-        bumped = metadata.producer_epoch == asked.producer_epoch + 1
-        same = metadata.producer_epoch == asked.producer_epoch
-        if metadata.producer_id != asked.producer_id and not overflowed:
-            raise _no_mapping(asked.transactional_id, asked.producer_id)
+        bumped = metadata.producer_epoch == request.producer_epoch + 1
+        same = metadata.producer_epoch == request.producer_epoch
+        if metadata.producer_id != request.producer_id and not overflowed:
+            raise _no_mapping(request.transactional_id, request.producer_id)
         state = metadata.state
         if state in PREPARED:
             is_valid = bumped
@@ -331,20 +331,20 @@ class TransactionCoordinator:
         else:
             is_valid = same
         if not is_valid:
-            raise _fenced(metadata, asked.producer_epoch)
-        if state is _ENDS[asked.committed]:
+            raise _fenced(metadata, request.producer_epoch)
+        if state is _ENDS[request.committed]:
             raise _concurrent(metadata)
         repeated = bumped or overflowed
-        if repeated and state is _DONE[asked.committed]:
+        if repeated and state is _DONE[request.committed]:
             return metadata.identity
         nothing_to_abort = (
-            not asked.committed
+            not request.committed
             and not repeated
             and (state is TransactionState.EMPTY or state in _DONE.values())
         )
         if state is not TransactionState.ONGOING and not nothing_to_abort:
-            raise _invalid_state(metadata, asked)
-        return self._end(metadata, asked.client_version, now_ms, committed=asked.committed)
+            raise _invalid_state(metadata, request)
+        return self._end(metadata, request.client_version, now_ms, committed=request.committed)
 
     def _known(
         self, transactional_id: str, producer: ProducerIdAndEpoch, now_ms: int
@@ -441,11 +441,11 @@ def _concurrent(metadata: TransactionMetadata) -> RefusedError:
     )
 
 
-def _invalid_state(metadata: TransactionMetadata, asked: EndTransaction) -> RefusedError:
+def _invalid_state(metadata: TransactionMetadata, request: EndTransaction) -> RefusedError:
     return RefusedError(
         ErrorCode.INVALID_TXN_STATE,
-        f"the transaction of {asked.transactional_id} in state {metadata.state} cannot be "
-        f"{'committed' if asked.committed else 'aborted'}",
+        f"the transaction of {request.transactional_id} in state {metadata.state} cannot be "
+        f"{'committed' if request.committed else 'aborted'}",
     )
 
 
@@ -465,8 +465,12 @@ def encode_transaction(
     if metadata.state is TransactionState.DEAD:
         return key, None
     partitions = tuple(
-        PartitionsSchema(topic=topic, partition_ids=tuple(each.partition for each in group))
-        for topic, group in groupby(sorted(metadata.partitions), key=lambda each: each.topic)
+        PartitionsSchema(
+            topic=topic, partition_ids=tuple(topic_partition.partition for topic_partition in group)
+        )
+        for topic, group in groupby(
+            sorted(metadata.partitions), key=lambda topic_partition: topic_partition.topic
+        )
     )
     value = TransactionLogValue(
         producer_id=metadata.producer_id,
@@ -486,19 +490,19 @@ def encode_transaction(
 
 def read_transactions(log: CoordinatorLog) -> dict[str, TransactionMetadata]:
     """Return the latest metadata of each id in the log. Raises CorruptRecordError."""
-    found: dict[str, TransactionMetadata] = {}
+    transactions: dict[str, TransactionMetadata] = {}
 
     def apply(batch: CoordinatorBatch) -> None:
         for record in batch.records:
             key = decode_versioned(TransactionLogKey, record.key or b"")
             if record.value is None:
-                found.pop(key.transactional_id, None)
+                transactions.pop(key.transactional_id, None)
             else:
                 value = decode_versioned(TransactionLogValue, record.value)
-                found[key.transactional_id] = _metadata(key.transactional_id, value)
+                transactions[key.transactional_id] = _metadata(key.transactional_id, value)
 
     log.replay(apply)
-    return found
+    return transactions
 
 
 def _metadata(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
@@ -512,9 +516,9 @@ def _metadata(transactional_id: str, value: TransactionLogValue) -> TransactionM
         next_producer_id=value.next_producer_id,
         state=_STATES[value.transaction_status],
         partitions={
-            TopicPartition(each.topic, index)
-            for each in value.transaction_partitions or ()
-            for index in each.partition_ids
+            TopicPartition(partitions.topic, index)
+            for partitions in value.transaction_partitions or ()
+            for index in partitions.partition_ids
         },
         start_ms=value.transaction_start_timestamp_ms,
         client_version=value.client_transaction_version,

@@ -175,14 +175,14 @@ def unreadable_entries(
     """Find where the unreadable entries are."""
     if not errors:
         return []
-    place = TopicPartition(topic, LEDGER_PARTITION)
-    found = KeyOffsets(map(encode_key, errors))
+    partition = TopicPartition(topic, LEDGER_PARTITION)
+    key_offsets = KeyOffsets(map(encode_key, errors))
     # The offsets of entries are not stored. This case is rare enough to read the topic again.
-    _read_all(admin, place, found, budget)
+    _read_all(admin, partition, key_offsets, budget)
     return [
         UnreadableEntry(
-            place,
-            found.offsets.get(encode_key(key)),
+            partition,
+            key_offsets.offsets.get(encode_key(key)),
             key.write_id if key.kind == WRITE else None,
             str(error),
         )
@@ -191,12 +191,12 @@ def unreadable_entries(
 
 
 def _read_all(
-    admin: DriverClient, place: TopicPartition, sink: LedgerFold | KeyOffsets, budget: Budget
+    admin: DriverClient, partition: TopicPartition, sink: LedgerFold | KeyOffsets, budget: Budget
 ) -> None:
-    end = admin.end_offset(place, timeout=budget.left(_READING))
-    offset = admin.start_offset(place, timeout=budget.left(_READING))
+    end = admin.end_offset(partition, timeout=budget.left(_READING))
+    offset = admin.start_offset(partition, timeout=budget.left(_READING))
     while offset < end:
-        offset = admin.read_log(place, offset, sink, timeout=budget.left(_READING))
+        offset = admin.read_log(partition, offset, sink, timeout=budget.left(_READING))
 
 
 def _report_ignored(fold: LedgerFold, topic: str) -> None:

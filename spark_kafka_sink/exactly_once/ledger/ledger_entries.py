@@ -193,13 +193,13 @@ class PrefixEntries:
 
     def _records(self, keys: Iterable[bytes]) -> dict[str, WriteRecord]:
         """Decode the writes of these keys; raise LedgerFormatError if one is unreadable."""
-        found = {}
+        records = {}
         for key in keys:
             write_id = _write_id(key)
             record = self._record(key, write_id)
             if record is not None:
-                found[write_id] = record
-        return found
+                records[write_id] = record
+        return records
 
     @property
     def is_empty(self) -> bool:
@@ -246,7 +246,7 @@ class PrefixEntries:
         A job is returned again until its tombstone is read. Checked jobs move to the back of their
         queue, so that the next call checks others.
         """
-        found: dict[bytes, None] = {}
+        expired: dict[bytes, None] = {}
         for portion in sorted(self._expiring, key=_number):
             if _number(portion) > now_ms // _PORTION_MS:
                 break
@@ -262,10 +262,10 @@ class PrefixEntries:
                 waiting.append(key)
                 most -= 1
                 if expires_at_ms <= now_ms:
-                    found[key] = None
+                    expired[key] = None
             if not waiting:
                 del self._expiring[portion]
-        return frozenset(map(_write_id, found))
+        return frozenset(map(_write_id, expired))
 
     def _expires_at_ms(self, key: bytes) -> int | None:
         """Return when an ended write may be dropped; None if never, or if it has been removed."""
@@ -373,14 +373,14 @@ class KeyOffsets:
         records: list[tuple[bytes | None, bytes | None]],
     ) -> None:
         """Record the keys' offsets until their transaction ends."""
-        found = {key: offset for key, _ in records if key and key in self._keys}
-        self._open.setdefault(producer_id, {}).update(found)
+        offsets = {key: offset for key, _ in records if key and key in self._keys}
+        self._open.setdefault(producer_id, {}).update(offsets)
 
     def take_end(self, producer_id: int, *, committed: bool) -> None:
         """Keep the offsets of a committed transaction; drop those of an aborted one."""
-        found = self._open.pop(producer_id, {})
+        offsets = self._open.pop(producer_id, {})
         if committed:
-            self.offsets.update(found)
+            self.offsets.update(offsets)
 
     def take_plain(self, offset: int, count: int) -> None:
         """Skip records outside a transaction, which do not count."""
@@ -512,15 +512,15 @@ class LedgerFold:
         return known
 
     def _by_prefix(self, committed: list[_Entry]) -> dict[str, list[_Entry]]:
-        found: dict[str, list[_Entry]] = {}
+        by_prefix: dict[str, list[_Entry]] = {}
         for entry in committed:
             try:
                 prefix = decode_key(entry[0]).prefix
             except LedgerFormatError:
                 self._ignore(_NOT_AN_ENTRY, entry[2], 1)
             else:
-                found.setdefault(prefix, []).append(entry)
-        return found
+                by_prefix.setdefault(prefix, []).append(entry)
+        return by_prefix
 
     def _ignore(self, why: str, offset: int, count: int) -> None:
         if count:

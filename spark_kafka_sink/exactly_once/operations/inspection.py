@@ -75,7 +75,11 @@ class PrefixReport(NamedTuple):
     @property
     def partitions(self) -> set[TopicPartition]:
         """The partitions of open transactions, and of decided or mixed batches."""
-        open_ones = {place for one in self.open_transactions for place in one.partitions}
+        open_ones = {
+            partition
+            for transaction in self.open_transactions
+            for partition in transaction.partitions
+        }
         return open_ones | {
             written.topic_partition
             for record in self.writes.values()
@@ -91,7 +95,9 @@ def inspect(
     """Build a report from the ledger entries of a prefix and its tasks' open transactions."""
     contents = state.decode_all()
     unreadable = unreadable_entries(admin, ledger_topic, contents.unreadable, budget)
-    ids = [one.transactional_id for one in recovery.list_open(admin, prefix, budget)]
+    ids = [
+        transaction.transactional_id for transaction in recovery.list_open(admin, prefix, budget)
+    ]
     described = admin.describe_transactions(ids, timeout=budget.left("describing transactions"))
     return PrefixReport(
         prefix,
@@ -99,7 +105,11 @@ def inspect(
         contents.claim,
         contents.writes,
         unreadable,
-        tuple(one for one in described.values() if one is not None and one.is_open),
+        tuple(
+            transaction
+            for transaction in described.values()
+            if transaction is not None and transaction.is_open
+        ),
     )
 
 
@@ -112,25 +122,28 @@ def held_back(
     """
     what = "comparing offsets"
     waiting = []
-    for place in sorted(set(partitions)):
+    for partition in sorted(set(partitions)):
         # The high watermark first: records written between the two requests would otherwise make
         # the partition look held back.
-        high_watermark = admin.end_offset(place, timeout=budget.left(what))
-        stable = admin.last_stable_offset(place, timeout=budget.left(what))
+        high_watermark = admin.end_offset(partition, timeout=budget.left(what))
+        stable = admin.last_stable_offset(partition, timeout=budget.left(what))
         if stable < high_watermark:
-            producers = admin.open_producers(place, timeout=budget.left(what))
-            waiting.append((place, stable, high_watermark, producers))
+            producers = admin.open_producers(partition, timeout=budget.left(what))
+            waiting.append((partition, stable, high_watermark, producers))
     if not waiting:
         return []
     owners = _owners(admin, budget)
     return [
         HeldBack(
-            place,
+            partition,
             stable,
             high_watermark,
-            tuple(_holder(one.producer, one.start_offset, owners, now_ms) for one in producers),
+            tuple(
+                _holder(producer.producer, producer.start_offset, owners, now_ms)
+                for producer in producers
+            ),
         )
-        for place, stable, high_watermark, producers in waiting
+        for partition, stable, high_watermark, producers in waiting
     ]
 
 
@@ -139,9 +152,13 @@ def _owners(admin: DriverClient, budget: Budget) -> Mapping[int, TransactionDesc
     what = "listing transactions"
     listed = admin.list_transactions(lambda _: True, states=_PREPARING, timeout=budget.left(what))
     described = admin.describe_transactions(
-        [one.transactional_id for one in listed], timeout=budget.left(what)
+        [transaction.transactional_id for transaction in listed], timeout=budget.left(what)
     )
-    return {one.producer.producer_id: one for one in described.values() if one is not None}
+    return {
+        transaction.producer.producer_id: transaction
+        for transaction in described.values()
+        if transaction is not None
+    }
 
 
 def _holder(

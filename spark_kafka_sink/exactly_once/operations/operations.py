@@ -42,7 +42,11 @@ def undecided_open(
         for winner in record.winners
     }
     listed = recovery.list_open(admin, prefix, budget)
-    return [one for one in listed if (one.transactional_id, one.producer) not in winners]
+    return [
+        transaction
+        for transaction in listed
+        if (transaction.transactional_id, transaction.producer) not in winners
+    ]
 
 
 def roll_forward(
@@ -97,5 +101,5 @@ def abort(
             last = error
             continue
         errors = recovery.abort_exactly(admin, listed, budget)
-        return [Aborted(one, errors.get(one)) for one in listed]
+        return [Aborted(transaction, errors.get(transaction)) for transaction in listed]
     raise last or KafkaTimeoutError("aborting was not attempted")

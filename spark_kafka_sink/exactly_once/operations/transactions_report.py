@@ -53,7 +53,7 @@ def as_text(
         return [*lines, f"these writes hold back no read_committed consumers{others}"]
     plural = "" if len(held) == 1 else "s"
     lines.append(f"read_committed consumers are held back in {len(held)} partition{plural}:")
-    return lines + [_held(one) for one in held]
+    return lines + [_held(partition) for partition in held]
 
 
 def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
@@ -67,7 +67,7 @@ def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
     if not report.open_transactions:
         return [*lines, "  no open transactions"]
     lines.append(f"  open transactions: {len(report.open_transactions)}")
-    return lines + [f"    {_open(one, now_ms)}" for one in report.open_transactions]
+    return lines + [f"    {_open(transaction, now_ms)}" for transaction in report.open_transactions]
 
 
 def _claim(report: PrefixReport) -> str:
@@ -104,14 +104,15 @@ def _open(transaction: TransactionDescription, now_ms: int) -> str:
     )
 
 
-def _held(one: HeldBack) -> str:
+def _held(partition: HeldBack) -> str:
     by = (
-        ", ".join(map(_holder, one.holders)) or "a transaction that has just ended (run this again)"
+        ", ".join(map(_holder, partition.holders))
+        or "a transaction that has just ended (run this again)"
     )
-    behind = one.high_watermark - one.last_stable_offset
+    behind = partition.high_watermark - partition.last_stable_offset
     return (
-        f"  {one.topic_partition} at offset {one.last_stable_offset} of {one.high_watermark} "
-        f"({behind} behind) by {by}"
+        f"  {partition.topic_partition} at offset {partition.last_stable_offset} of "
+        f"{partition.high_watermark} ({behind} behind) by {by}"
     )
 
 
@@ -166,24 +167,26 @@ def report_json(report: PrefixReport, *, now_ms: int) -> dict[str, Any]:
         ],
         "open_transactions": [
             {
-                "transactional_id": one.transactional_id,
-                "producer_id": one.producer.producer_id,
-                "producer_epoch": one.producer.epoch,
-                "open_seconds": open_seconds(one, now_ms),
-                "timeout_ms": one.timeout_ms,
-                "partitions": [_place_json(place) for place in sorted(one.partitions)],
+                "transactional_id": transaction.transactional_id,
+                "producer_id": transaction.producer.producer_id,
+                "producer_epoch": transaction.producer.epoch,
+                "open_seconds": open_seconds(transaction, now_ms),
+                "timeout_ms": transaction.timeout_ms,
+                "partitions": [
+                    _place_json(partition) for partition in sorted(transaction.partitions)
+                ],
             }
-            for one in report.open_transactions
+            for transaction in report.open_transactions
         ],
     }
 
 
-def held_back_json(one: HeldBack) -> dict[str, Any]:
+def held_back_json(partition: HeldBack) -> dict[str, Any]:
     """Return a partition that holds back consumers as JSON values."""
     return {
-        **_place_json(one.topic_partition),
-        "last_stable_offset": one.last_stable_offset,
-        "high_watermark": one.high_watermark,
+        **_place_json(partition.topic_partition),
+        "last_stable_offset": partition.last_stable_offset,
+        "high_watermark": partition.high_watermark,
         "holders": [
             {
                 "transactional_id": holder.transactional_id,
@@ -192,7 +195,7 @@ def held_back_json(one: HeldBack) -> dict[str, Any]:
                 "start_offset": holder.start_offset,
                 "open_seconds": holder.open_seconds,
             }
-            for holder in one.holders
+            for holder in partition.holders
         ],
     }
 
@@ -226,5 +229,5 @@ def _winner_json(winner: Winner) -> dict[str, Any]:
     }
 
 
-def _place_json(place: TopicPartition) -> dict[str, Any]:
-    return {"topic": place.topic, "partition": place.partition}
+def _place_json(partition: TopicPartition) -> dict[str, Any]:
+    return {"topic": partition.topic, "partition": partition.partition}

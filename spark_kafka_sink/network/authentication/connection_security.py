@@ -121,7 +121,6 @@ def _check_allowed(login: Login, token_endpoint: str | None) -> None:
 
 
 def _secret(password: Password | None) -> str | None:
-    """Return the secret value of a Password."""
     return None if password is None else password.value
 
 

@@ -196,26 +196,21 @@ class _Context:
 
     @property
     def is_established(self) -> bool:
-        """Whether the context is established; see `GssContext`."""
         return bool(self._context.complete)
 
     @property
     def is_mutual(self) -> bool:
-        """Whether the broker has authenticated as well; see `GssContext`."""
         flag = self._gssapi.RequirementFlag.mutual_authentication
         return bool(self._context.actual_flags & flag)
 
     def step(self, token: bytes) -> bytes | None:
-        """Process the broker's token; see `GssContext`."""
         answer: bytes | None = self._call(self._context.step, token)
         return answer
 
     def unwrap(self, message: bytes) -> bytes:
-        """Verify a message and return its content; see `GssContext`."""
         return bytes(self._call(lambda: self._context.unwrap(message).message))
 
     def wrap(self, message: bytes) -> bytes:
-        """Protect a message; see `GssContext`."""
         return bytes(self._call(lambda: self._context.wrap(message, encrypt=False).message))
 
     def _call(self, function: Any, *arguments: object) -> Any:

@@ -226,7 +226,6 @@ class SaslSession:
         ask: Ask,
         clock: Callable[[], float],
     ) -> None:
-        """Set how to authenticate."""
         self._node = node
         self._new_client = new_client
         self._ask = ask

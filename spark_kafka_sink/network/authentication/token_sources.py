@@ -104,11 +104,9 @@ class _SocketUntil:
         return self._connected
 
     def sendall(self, data: bytes) -> None:
-        """Send the request."""
         self.in_time().sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return a reader of the response."""
         return io.BufferedReader(_Answer(self))
 
     def close(self) -> None:
@@ -213,8 +211,8 @@ def msk_region(source: MskIamToken, hosts: Sequence[str]) -> str:
 
     Raises ConfigError if none of these has it.
     """
-    found = (_HOST.search(host.lower()) for host in hosts)
-    named = source.region or next((match[1] for match in found if match), None)
+    matches = (_HOST.search(host.lower()) for host in hosts)
+    named = source.region or next((match[1] for match in matches if match), None)
     region = named or next(filter(None, map(os.environ.get, _REGION_VARIABLES)), None)
     if region is None:
         raise ConfigError(
@@ -427,9 +425,9 @@ def _from_function(
     async def get() -> OAuthBearerToken:
         try:
             if inspect.iscoroutinefunction(function):
-                given = await _awaited(function(), source, timeout)
+                result = await _awaited(function(), source, timeout)
             else:
-                given = await called_in_time()
+                result = await called_in_time()
         except KafkaError:
             raise
         except Exception as error:
@@ -439,14 +437,14 @@ def _from_function(
             )
             failed.is_from_user_code = True
             raise failed from error
-        return _given(given, source, subject_claim)
+        return _token_of(result, source, subject_claim)
 
     return get
 
 
-async def _awaited(given: Coroutine[Any, Any, object], source: str, seconds: float) -> object:
+async def _awaited(coroutine: Coroutine[Any, Any, object], source: str, seconds: float) -> object:
     """Wait for a coroutine on this loop, which owns what the coroutine keeps between calls."""
-    task = asyncio.ensure_future(given)
+    task = asyncio.ensure_future(coroutine)
     try:
         if await done_by(task, asyncio.get_running_loop().time() + seconds):
             return task.result()
@@ -458,17 +456,17 @@ async def _awaited(given: Coroutine[Any, Any, object], source: str, seconds: flo
     )
 
 
-def _given(given: object, source: str, subject_claim: str) -> OAuthBearerToken:
+def _token_of(result: object, source: str, subject_claim: str) -> OAuthBearerToken:
     """Convert a function's result: a token, or a token and its expiry in seconds since 1970."""
-    if isinstance(given, OAuthBearerToken):
-        return given
-    match given:
+    if isinstance(result, OAuthBearerToken):
+        return result
+    match result:
         case str():
-            return _read(given, subject_claim, source)
+            return _read(result, subject_claim, source)
         case (str() as value, int() | float() as expires_at) if not isinstance(expires_at, bool):
             return _read(value, subject_claim, source, expires_at)
     raise AuthenticationError(
-        f"{source} returned {type(given).__name__}; it must return a token as str, or a tuple "
+        f"{source} returned {type(result).__name__}; it must return a token as str, or a tuple "
         "of the token and its expiry time in seconds since 1970"
     )
 

@@ -124,7 +124,9 @@ class MetadataSnapshot:
     def leaders(self, topics: Iterable[str]) -> list[Node]:
         """Return the known leaders of all partitions of topics, each once."""
         known = (self.topics[topic] for topic in topics if topic in self.topics)
-        ids = dict.fromkeys(each.leader_id for topic in known for each in topic.partitions)
+        ids = dict.fromkeys(
+            partition.leader_id for topic in known for partition in topic.partitions
+        )
         return [self.nodes[node_id] for node_id in ids if node_id in self.nodes]
 
     def topic_id(self, topic: str) -> UUID:
@@ -224,7 +226,6 @@ class MetadataTopics:
     """
 
     def __init__(self, *, max_idle: float) -> None:
-        """Start without topics."""
         self._max_idle = max_idle
         self._lock = threading.Lock()
         self._expires_at: dict[str, float] = {}
@@ -391,11 +392,11 @@ class Metadata:
         self._topics.answered(topics)
         progressed = any(_tells_more(old.get(name), topic) for name, topic in topics.items())
         self._schedule.answered(now, full=is_full, progressed=progressed)
-        asked = self._topics.all() if is_full else ()
+        requested = self._topics.all() if is_full else ()
         if (
             (moved and not is_full)
             or any(_is_incomplete(topic) for topic in topics.values())
-            or any(name not in topics for name in asked if name not in self._topics.new())
+            or any(name not in topics for name in requested if name not in self._topics.new())
         ):
             self._schedule.request_full_update()
 

@@ -48,7 +48,6 @@ class UnreachedNodes:
     """What the attempts to connect have shown; times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
-        """Begin without an attempt."""
         self._reached: set[_Address] = set()
         self._absences: dict[_Address, _Absence] = {}
 

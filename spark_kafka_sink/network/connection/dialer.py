@@ -65,8 +65,8 @@ class Dialer:
         not keep the others from being tried. Raises AuthenticationError at once if TLS shows that
         client and broker are not compatible, ConfigError if the TLS files cannot be used.
         """
-        found = await self._resolver.addresses(node.host, node.port)
-        addresses = addresses_in_turn(found, self._last_tried.get(node))
+        resolved = await self._resolver.addresses(node.host, node.port)
+        addresses = addresses_in_turn(resolved, self._last_tried.get(node))
         context = await self._tls_context(node, timeout * _FILES_SHARE)
         errors: list[OSError] = []
         for address in addresses:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from spark_kafka_sink.errors import UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -14,11 +14,13 @@ from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.registry import request_class
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
-    from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
+
+#: A function that sends a request in a given version and returns its response.
+AskInVersion: TypeAlias = "Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]]"
 
 CLIENT_SOFTWARE_NAME = "spark-kafka-sink"
 #: The oldest supported brokers, except for APIs that were added later.
@@ -70,13 +72,6 @@ class NodeApiVersions:
                 f"this client {ours.min} to {our_highest}"
             )
         return chosen
-
-
-class AskInVersion(Protocol):
-    """A function that sends a request in a given version."""
-
-    def __call__(self, request: ApiRequest[ResponseT], version: int, /) -> Awaitable[ResponseT]:
-        """Send a request and return its response."""
 
 
 async def fetch_first_api_versions(node: Node, ask: AskInVersion) -> NodeApiVersions:

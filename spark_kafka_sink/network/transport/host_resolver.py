@@ -87,15 +87,18 @@ class HostResolver:
         return names
 
     def _resolve(self, host: str, port: int) -> list[Address]:
-        found = self._getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = [Address(family, protocol, where) for family, _, protocol, _, where in found]
+        results = self._getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = [Address(family, protocol, where) for family, _, protocol, _, where in results]
         if not addresses:
             raise OSError(f"{host} has no address")
         return addresses
 
     def _resolve_canonical_names(self, host: str) -> list[str]:
         addresses = self._resolve(host, 0)
-        names = (self._getnameinfo(it.socket_address, socket.NI_NUMERICSERV) for it in addresses)
+        names = (
+            self._getnameinfo(address.socket_address, socket.NI_NUMERICSERV)
+            for address in addresses
+        )
         return list(dict.fromkeys(name for name, _ in names))
 
     async def _look_up(self, function: Callable[..., Any], *arguments: object) -> Any:

@@ -132,13 +132,13 @@ class BatchCompression:
         if size <= batch_size * OVERSHOOT or part.record_count == 1:
             return [whole]
         self._ratios.set_estimation(topic, self.codec, ratio)
-        smaller = split_records(
+        smaller_parts = split_records(
             part.payload,
             record_count=part.record_count,
             base_timestamp=part.base_timestamp,
             part_count=-(-size // batch_size),
         )
-        return [piece for each in smaller for piece in self._compressed(topic, each)]
+        return [result for smaller in smaller_parts for result in self._compressed(topic, smaller)]
 
     def halves(self, batch: ProducerBatch) -> list[BatchPart]:
         """Split a closed batch that a broker refused as too large into two compressed halves."""

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 MIN_BLOCK_BYTES = 512
 
 
-def block_bytes(wanted: int) -> int:
+def block_bytes(size: int) -> int:
     """Round a size up to one of few sizes (four per doubling), so that blocks can be reused."""
-    if wanted <= MIN_BLOCK_BYTES:
+    if size <= MIN_BLOCK_BYTES:
         return MIN_BLOCK_BYTES
-    step = 1 << (wanted - 1).bit_length() - 3
-    return -(-wanted // step) * step
+    step = 1 << (size - 1).bit_length() - 3
+    return -(-size // step) * step
 
 
 class BufferPool:
@@ -80,9 +80,9 @@ class BufferPool:
                 self.deallocate(lent)
             raise
 
-    def _evict_cached_blocks(self, wanted: int = 0) -> None:
-        most = self.total_bytes - self._used_bytes - wanted
-        while self._cached_bytes and self._cached_bytes > most:
+    def _evict_cached_blocks(self, needed: int = 0) -> None:
+        max_cached = self.total_bytes - self._used_bytes - needed
+        while self._cached_bytes and self._cached_bytes > max_cached:
             size, blocks = next(iter(self._cached_blocks.items()))
             if blocks:
                 blocks.pop()
@@ -132,17 +132,17 @@ class BufferPool:
         """
         turn = threading.Lock()
         turn.acquire()
-        place = size, turn
+        waiter = size, turn
         try:
             with self._lock:
                 self._raise_if_closed()
-                self._waiting.append(place)
+                self._waiting.append(waiter)
                 self._wake_waiting()
             enough = turn.acquire(timeout=min(max(timeout, 0), threading.TIMEOUT_MAX))
         finally:
             with self._lock:
-                if place in self._waiting:
-                    self._waiting.remove(place)
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
         self._raise_if_closed()
         return enough
 

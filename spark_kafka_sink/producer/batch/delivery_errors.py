@@ -141,8 +141,8 @@ def delivery_error(
             "Check that the brokers are running and not overloaded, or raise delivery.timeout.ms"
         )
     verb = "was" if batch.record_count == 1 else "were"
-    which = _rejected_records(refused or {}) or _first_row(batch, cause)
-    error = DeliveryError(f"{batch} {verb} not delivered: {cause}.{which} {advice}")
+    detail = _rejected_records(refused or {}) or _first_row(batch, cause)
+    error = DeliveryError(f"{batch} {verb} not delivered: {cause}.{detail} {advice}")
     error.topic, error.partition = batch.topic_partition
     error.__cause__ = cause
     return error
@@ -177,13 +177,13 @@ def _is_missing_partition(error: BaseException | None) -> bool:
 
 
 def _rejected_records(refused: RefusedRecords) -> str:
-    parts = []
+    sentences = []
     for index, record in list(refused.items())[:MAX_REFUSED_RECORDS]:
         row = record.row
-        place = f"record {index} of the batch" if row is None else f"row {row}"
-        parts.append(f" Rejected: {place} ({record.message or 'no reason given'}).")
-    more = len(refused) - len(parts)
-    return "".join(parts) + (f" And {more} more." if more > 0 else "")
+        label = f"record {index} of the batch" if row is None else f"row {row}"
+        sentences.append(f" Rejected: {label} ({record.message or 'no reason given'}).")
+    more = len(refused) - len(sentences)
+    return "".join(sentences) + (f" And {more} more." if more > 0 else "")
 
 
 def missing_partition_error(topic: str, partition: int, count: int) -> InvalidPartitionError:

@@ -81,7 +81,6 @@ class ProduceResult:
     )
 
     def __init__(self, topic_partition: TopicPartition, call_later: CallLater = call_now) -> None:
-        """Create a pending result."""
         self.topic_partition = topic_partition
         self._call_later = call_later
         self.base_offset = UNKNOWN_OFFSET
@@ -116,14 +115,14 @@ class ProduceResult:
         if not self.parts:
             return [(self, range(first_index, first_index + record_count))]
         last_index = first_index + record_count - 1
-        found: list[tuple[ProduceResult, range]] = []
+        batches: list[tuple[ProduceResult, range]] = []
         for number, start in enumerate(self._first_indexes):
             following = self._first_indexes[number + 1 :]
             end = following[0] - 1 if following else last_index
             first, last = max(first_index, start), min(last_index, end)
             if first <= last:
-                found += self.parts[number].batches(first - start, last - first + 1)
-        return found
+                batches += self.parts[number].batches(first - start, last - first + 1)
+        return batches
 
     def is_done(self, index: int) -> bool:
         """Return whether a record's batch has ended."""
@@ -147,7 +146,7 @@ class ProduceResult:
             return True
         # A caller that polls with short timeouts must not leave a lock behind each time.
         with _moment:
-            self._waiters = tuple(each for each in self._waiters if each is not waiter)
+            self._waiters = tuple(other for other in self._waiters if other is not waiter)
         return False
 
     def wait_for_all(self, deadline: float | None, clock: Callable[[], float]) -> bool:

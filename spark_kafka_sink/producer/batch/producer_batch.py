@@ -164,11 +164,11 @@ class ProducerBatch:
     def __str__(self) -> str:
         """Return what an operator needs to find the rows."""
         records = "1 record" if self.record_count == 1 else f"{self.record_count} records"
-        place = f"{records} for {self.topic_partition}"
+        description = f"{records} for {self.topic_partition}"
         if self.first_row is None:
-            return place
+            return description
         if self.record_count == 1 and (row := self.first_record_row) is not None:
-            return f"{place}, row {row},"
+            return f"{description}, row {row},"
         if self.last_row is None:
-            return f"{place}, from row {self.first_row} on"
-        return f"{place}, among rows {self.first_row} to {self.last_row}"
+            return f"{description}, from row {self.first_row} on"
+        return f"{description}, among rows {self.first_row} to {self.last_row}"

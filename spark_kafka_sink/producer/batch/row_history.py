@@ -43,7 +43,6 @@ class RowHistory:
     """The slots of the latest rows. One thread adds, any thread may read."""
 
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
-        """Create an empty history."""
         self._max_rows = max_rows
         self._pieces: deque[_Rows] = deque()
         self._row_count = 0

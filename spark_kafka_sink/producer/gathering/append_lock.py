@@ -47,14 +47,14 @@ class AppendLock:
         if self.is_held_here:
             return False
         try:
-            taken = self._lock.acquire(timeout=timeout)
+            acquired = self._lock.acquire(timeout=timeout)
         except BaseException:
             if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
                 self._lock.release()
             raise
-        if taken:
+        if acquired:
             self.is_held = True
-        return taken
+        return acquired
 
     def release(self, *, quietly: bool = False) -> None:
         """Release the lock, on a thread that no interrupt strikes.

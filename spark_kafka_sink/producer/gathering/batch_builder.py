@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
-    from spark_kafka_sink.producer.gathering.interfaces import BufferListener, SendingSide
     from spark_kafka_sink.producer.gathering.row_placement import PlacedRows, RowPlacement
     from spark_kafka_sink.producer.gathering.row_watchers import RowWatcher
+    from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
+    from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.records.staged_records import StagedRecord
     from spark_kafka_sink.record.columns import RecordColumns
     from spark_kafka_sink.record.kernel.kernel import AppendResult
@@ -69,7 +70,6 @@ class BatchSizes:
     """
 
     def __init__(self, batch_size: int) -> None:
-        """Set the size (batch.size) for all topics."""
         self._batch_size = batch_size
         self._lowered: dict[str, int] = {}
 
@@ -115,10 +115,10 @@ class BatchBuilder:
         pool: BufferPool,
         compression: BatchCompression,
         batch_sizes: BatchSizes,
-        sending: SendingSide,
+        sending: ProducerCore,
         clock: Callable[[], float],
         lingers: bool,
-        listener: BufferListener | None = None,
+        listener: SenderMetrics | None = None,
     ) -> None:
         """Create a builder that passes closed batches to `sending`.
 
@@ -267,13 +267,13 @@ class BatchBuilder:
     def _too_large(self, result: AppendResult, call: _AppendCall) -> RecordTooLargeError:
         row, columns = result.next_row, call.placed.columns
         # A row without a key that has no sticky partition yet has no slot.
-        place = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
+        target = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
         return RecordTooLargeError(
             f"the record takes {result.record_bytes} bytes, but max.request.size and buffer.memory "
             f"allow at most {self.max_record_bytes}",
             row=call.input_row(row),
             topic=columns.topics[int(columns.topic_index[row])],
-            partition=None if place is None else place.partition,
+            partition=None if target is None else target.partition,
             advice=(
                 "Raise max.request.size (and the topic's max.message.bytes), or write a smaller "
                 "record"
@@ -340,10 +340,10 @@ class BatchBuilder:
                 continue
             if not self._wait_for(size, call):
                 number = call.input_row(row)
-                place = "" if number is None else f"row {number}, "
+                row_prefix = "" if number is None else f"row {number}, "
                 raise BufferExhaustedError(
                     f"no buffer memory became free within {self._max_block:g} s (max.block.ms) for "
-                    f"{place}{self._open.topic_partition(slot)}: buffer.memory "
+                    f"{row_prefix}{self._open.topic_partition(slot)}: buffer.memory "
                     f"({self._pool.total_bytes} bytes) is full of unacknowledged records. Check "
                     "that the brokers keep up, or raise max.block.ms or buffer.memory"
                 )
@@ -486,9 +486,9 @@ class BatchBuilder:
         except BaseException as error:
             self._discard_open(slot)
             # Every future must complete, and lost rows without a future must be noted.
-            broken = interruption_error(error)
-            result.fail(broken)
-            self._sending.note_loss(broken)
+            failure = interruption_error(error)
+            result.fail(failure)
+            self._sending.note_loss(failure)
             raise
         return False
 

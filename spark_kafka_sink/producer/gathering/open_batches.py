@@ -166,7 +166,7 @@ class OpenBatches:
         """Open a batch in an empty block, of which `limit` bytes may be used."""
         batch = _OpenBatch(block, origin, now, self.new_result(slot), NO_SLOT)
         if len(self._by_age) > 2 * (len(self._batches) + 1) + MAX_STALE:
-            self._by_age = [each for each in self._by_age if each[2].slot != NO_SLOT]
+            self._by_age = [item for item in self._by_age if item[2].slot != NO_SLOT]
             heapify(self._by_age)
         heappush(self._by_age, (now, next(self._numbers), batch))
         # From here on the block belongs to the table.
@@ -211,19 +211,19 @@ class OpenBatches:
 
         Also returns when the oldest of the other batches was opened; None if there is no other.
         """
-        found = []
+        due_entries = []
         while self._by_age:
             opened_at, _, batch = self._by_age[0]
             if batch.slot != NO_SLOT:
                 if opened_at + linger > now:
                     break
-                found.append(self._by_age[0])
+                due_entries.append(self._by_age[0])
             heappop(self._by_age)
         next_opened_at = self._by_age[0][0] if self._by_age else None
         # These batches remain open until `take`.
-        for entry in found:
+        for entry in due_entries:
             heappush(self._by_age, entry)
-        return [batch.slot for _, _, batch in found], next_opened_at
+        return [batch.slot for _, _, batch in due_entries], next_opened_at
 
     def grow(self, slot: int, block: NDArray[np.uint8], limit: int) -> None:
         """Move an open batch to a larger block."""

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
     from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
-    from spark_kafka_sink.producer.gathering.interfaces import ClusterView, SendingSide
     from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
+    from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata, TablePart
     from spark_kafka_sink.producer.records.staged_records import StagedChunk, StagedRecord
     from spark_kafka_sink.record.columns import RecordColumns
@@ -68,8 +68,8 @@ class RecordGatherer:
         *,
         builder: BatchBuilder,
         open_batches: OpenBatches,
-        cluster: ClusterView,
-        sending: SendingSide,
+        cluster: ProducerCore,
+        sending: ProducerCore,
         wall_clock_ms: Callable[[], int],
         clock: Callable[[], float],
         linger: float | None,
@@ -389,10 +389,10 @@ class RecordGatherer:
             # An interrupt, for example, may strike between closing a batch and queueing it, or
             # while one moves to a larger block. Continuing would acknowledge everything except that
             # batch.
-            broken = interruption_error(error)
-            self._sending.refuse(broken)
-            self._failed_by = broken
-            self._fail_staged_and_open(broken)
+            failure = interruption_error(error)
+            self._sending.refuse(failure)
+            self._failed_by = failure
+            self._fail_staged_and_open(failure)
             raise
 
     # --- called with the lock held
@@ -498,9 +498,9 @@ class RecordGatherer:
             return error
         except BaseException as error:
             rest = chunk.unresolved(watcher.next_row)
-            broken = interruption_error(error)
-            self._sending.note_failed_send(broken, len(rest))
-            chunk.fail(rest, broken)
+            failure = interruption_error(error)
+            self._sending.note_failed_send(failure, len(rest))
+            chunk.fail(rest, failure)
             chunk.register_callbacks()
             if not isinstance(error, Exception):
                 raise
@@ -594,7 +594,7 @@ def send_single(
     *,
     staged: StagedRecords,
     builder: BatchBuilder,
-    sending: SendingSide,
+    sending: ProducerCore,
     now_ms: int,
     opened_at: float,
 ) -> bool:
@@ -616,13 +616,13 @@ def send_single(
             raise
         builder.enqueue(filled)
     except BaseException as error:
-        broken = interruption_error(error)
+        failure = interruption_error(error)
         if filled is None or record.future.chunk is None:
-            staged.withdraw(record.future, broken)
+            staged.withdraw(record.future, failure)
         else:
-            filled.result.fail(broken)
+            filled.result.fail(failure)
         # Its caller got no future, so only the transaction can tell that the record is missing.
-        sending.note_failed_send(broken, 1)
-        sending.note_loss(broken)
+        sending.note_failed_send(failure, 1)
+        sending.note_loss(failure)
         raise
     return True

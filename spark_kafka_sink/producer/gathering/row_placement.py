@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.producer.gathering.interfaces import ClusterView
     from spark_kafka_sink.producer.gathering.open_batches import OpenBatches, TopicSlots
+    from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.records.partitioner import Partitioner
     from spark_kafka_sink.producer.records.staged_records import StagedRecord
     from spark_kafka_sink.record.columns import RecordColumns
@@ -63,7 +63,7 @@ class RowPlacement:
         open_batches: OpenBatches,
         *,
         partitioner: KeyRule | Partitioner,
-        cluster: ClusterView,
+        cluster: ProducerCore,
         latencies: NodeLatencies,
         rng: random.Random,
     ) -> None:

@@ -54,7 +54,7 @@ class ChunkWatcher:
         self.next_row = 0
 
     def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        """Implement `RowWatcher`."""
+        """Set the batches of these rows' futures."""
         slots = row_slots[start:stop]
         first = int(slots[0])
         # Records without keys go to one partition after another.
@@ -65,7 +65,7 @@ class ChunkWatcher:
         self._on_progress()
 
     def refused(self, row: int, error: Exception) -> bool:
-        """Implement `RowWatcher`."""
+        """Fail the row's future, or return False if its record stays staged for lack of memory."""
         if isinstance(error, BufferExhaustedError) and self._stays_staged():
             return False
         self._on_refused(error, 1)
@@ -78,13 +78,12 @@ class TableWatcher:
     """An observer that records where the rows of a table are in their batches."""
 
     def __init__(self, count: int, open_batches: OpenBatches) -> None:
-        """Create an observer of `count` rows."""
         self._open = open_batches
         self.row_indexes: NDArray[np.int32] = np.zeros(count, np.int32)
         self.parts: list[TablePart] = []
 
     def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        """Implement `RowWatcher`."""
+        """Record the parts of the table, one for each batch."""
         slots = row_slots[start:stop]
         for slot in np.unique(slots).tolist():
             indexes = self.row_indexes[start:stop][slots == slot]
@@ -92,5 +91,5 @@ class TableWatcher:
             self.parts.append(TablePart(self._open.result(slot), int(indexes[0]), len(indexes)))
 
     def refused(self, row: int, error: Exception) -> bool:  # noqa: ARG002  as the protocol has it
-        """Implement `RowWatcher`."""
+        """Return False: the caller gets the error."""
         return False

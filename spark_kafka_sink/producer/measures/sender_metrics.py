@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.metrics.client_metrics import MetricGroup, TopicSeries
 from spark_kafka_sink.metrics.connection_metrics import ConnectionMetrics
@@ -30,56 +30,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.metrics.kafka_metric import MetricName
     from spark_kafka_sink.metrics.metrics import Metrics
     from spark_kafka_sink.metrics.sensor import Sensor
-    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
+    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 
 PRODUCER_GROUP: Final = "producer-metrics"
 TOPIC_GROUP: Final = "producer-topic-metrics"
 
 _MS_PER_SECOND: Final = 1000
-
-
-class DrainedBatch(Protocol):
-    """The attributes of `ProducerBatch` that the metrics read."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition the batch is for."""
-
-    @property
-    def record_count(self) -> int:
-        """The number of its records."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes on the wire, including the header."""
-
-    @property
-    def uncompressed_bytes(self) -> int:
-        """Bytes of the records before compression, without the header."""
-
-    @property
-    def max_record_bytes(self) -> int:
-        """Bytes of its largest record, before compression."""
-
-    @property
-    def created_at(self) -> float:
-        """When it was opened; in a bulk write, which has no linger.ms, when it was closed."""
-
-
-class BufferState(Protocol):
-    """The attributes of `BufferPool` that the metrics read."""
-
-    @property
-    def total_bytes(self) -> int:
-        """The size of the pool in bytes."""
-
-    @property
-    def available_bytes(self) -> int:
-        """Bytes that can be allocated now; negative while the pool is overdrawn."""
-
-    @property
-    def waiting_threads(self) -> int:
-        """The number of threads that wait for memory."""
 
 
 class TimedCall(StrEnum):
@@ -210,7 +167,7 @@ class SenderMetrics(ConnectionMetrics):
 
     # --- gauges, read on demand
 
-    def observe_buffer(self, buffer: BufferState) -> None:
+    def observe_buffer(self, buffer: BufferPool) -> None:
         """Add gauges that read the state of the buffer pool; call this once."""
         group = MetricGroup(self._metrics, PRODUCER_GROUP)
         gauges: dict[MetricName, Callable[[float], float]] = {
@@ -253,7 +210,7 @@ class SenderMetrics(ConnectionMetrics):
 
     # --- batches (network thread)
 
-    def on_batches_drained(self, batches: Sequence[DrainedBatch], now: float) -> None:
+    def on_batches_drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
         """Record the batches of one produce request, each time they are sent."""
         records = 0
         for batch in batches:
@@ -273,14 +230,14 @@ class SenderMetrics(ConnectionMetrics):
             records += count
         self._records_per_request.record(records, now)
 
-    def on_batch_retried(self, batch: DrainedBatch, now: float) -> None:
+    def on_batch_retried(self, batch: ProducerBatch, now: float) -> None:
         """Record a batch that will be resent."""
         self._retries.record(batch.record_count, now)
         topic = self._topics.get(batch.topic_partition.topic)
         if topic is not None:
             topic.retries.record(batch.record_count, now)
 
-    def on_batch_failed(self, batch: DrainedBatch, now: float) -> None:
+    def on_batch_failed(self, batch: ProducerBatch, now: float) -> None:
         """Record a batch that will never be acknowledged."""
         self._errors.record(batch.record_count, now)
         topic = self._topics.get(batch.topic_partition.topic)

@@ -98,7 +98,7 @@ class BuiltInPartitioner:
         #: By partition; empty if all are equal.
         self._weights: dict[int, int] = {}
         #: The partitions that the round has yet to visit, the next one last.
-        self._left: list[int] = []
+        self._remaining: list[int] = []
         self._turn_bytes = FIRST_TURN_BYTES
         self._written = 0
 
@@ -121,13 +121,13 @@ class BuiltInPartitioner:
         self._written += used
         weights = self._weights
         # The statistics may be older than the current metadata.
-        served = [each for each in available if each in weights] if weights else available
+        served = [p for p in available if p in weights] if weights else available
         served = served or available
         while True:
-            if not self._left:
-                self._left = self._shuffled(served, current)
+            if not self._remaining:
+                self._remaining = self._shuffled(served, current)
                 self._turn_bytes = turn_bytes(self._written, largest_batch(), batch_size)
-            partition = self._left.pop()
+            partition = self._remaining.pop()
             if partition in served:
                 break
         # A topic's batch size is lowered when a broker refuses a batch as too large.
@@ -360,7 +360,6 @@ class FunctionPartitioner:
         self._function = function
 
     def __str__(self) -> str:
-        """Return the function's name."""
         return getattr(self._function, "__qualname__", type(self._function).__qualname__)
 
     def partition(self, topic: TopicPartitions, key: bytes | None, value: bytes | None) -> int:
@@ -397,7 +396,6 @@ class MethodPartitioner:
         self._name = type(plug_in).__qualname__
 
     def __str__(self) -> str:
-        """Return the name of the object's class."""
         return self._name
 
     def partition(  # noqa: PLR0917  as Java's
@@ -449,10 +447,10 @@ def _partition_each(
     rows: Int64Array,
 ) -> Int32Array:
     chosen = np.empty(rows.size, np.int32)
-    for place, row in enumerate(rows.tolist()):
+    for number, row in enumerate(rows.tolist()):
         key, value = _bytes_at(columns.key, row), _bytes_at(columns.value, row)
         try:
-            chosen[place] = partition(topic, key, value)
+            chosen[number] = partition(topic, key, value)
         except InvalidPartitionError as error:
             raise error.about_row(row) from error.__cause__
     return chosen
@@ -519,9 +517,9 @@ def _chosen(
             first_row + int(rows[0]),
             f"it returned {chosen.dtype}{list(chosen.shape)} for {rows.size} rows",
         )
-    wrong = np.flatnonzero((chosen < 0) | (chosen >= topic.partition_count))
-    if wrong.size:
-        row = int(wrong[0])
+    invalid = np.flatnonzero((chosen < 0) | (chosen >= topic.partition_count))
+    if invalid.size:
+        row = int(invalid[0])
         raise InvalidPartitionError(
             f"the partitioner {_name(partitioner)} chose this partition, but the topic "
             f"has {counted(topic.partition_count, 'partition')}, numbered from 0",

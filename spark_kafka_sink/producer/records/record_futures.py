@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.produce_result import ProduceResult
+    from spark_kafka_sink.producer.record_staging import RecordStaging
 
 
 Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
@@ -53,23 +54,6 @@ class ChunkOfRecords(Protocol):
         """Return the result of a record's batch, and its index in it; the record must be in one."""
 
 
-class Gathering(Protocol):
-    """The producer, which holds a record until it is in a batch."""
-
-    def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
-        """Write staged records into batches, as many as possible by `give_up_at`.
-
-        Once `unless()` is true, nothing waits any longer. Raises KafkaTimeoutError if nothing could
-        be written.
-        """
-
-    def check_may_wait(self) -> None:
-        """Raise if a wait could never end: on the network thread, or after a fork."""
-
-    def monotonic(self) -> float:
-        """Return monotonic time in seconds."""
-
-
 class FutureRecordMetadata:
     """The outcome of one send; like a `concurrent.futures.Future` that cannot be cancelled.
 
@@ -87,7 +71,7 @@ class FutureRecordMetadata:
 
     __slots__ = ("chunk", "error", "producer", "row")
 
-    producer: Gathering
+    producer: RecordStaging
     #: The chunk that the record was written in; None until it is in a batch.
     chunk: ChunkOfRecords | None
     #: Why the record is in no batch; None if there is no error.
@@ -242,7 +226,7 @@ class FutureTableMetadata:
     2
     """
 
-    def __init__(self, producer: Gathering, parts: Sequence[TablePart]) -> None:
+    def __init__(self, producer: RecordStaging, parts: Sequence[TablePart]) -> None:
         """Create a future that waits for all `parts`."""
         self.producer = producer
         self._parts = parts
@@ -276,7 +260,7 @@ class FutureTableMetadata:
             )
             topic_partition = part.result.topic_partition
             known = UNKNOWN_OFFSET not in {first, last}
-            more = PartitionAcks(
+            part_acks = PartitionAcks(
                 first_offset=first if known else UNKNOWN_OFFSET,
                 last_offset=last if known else UNKNOWN_OFFSET,
                 records=part.record_count,
@@ -285,7 +269,7 @@ class FutureTableMetadata:
                 != NO_LOG_APPEND_TIME,
             )
             earlier = acks.get(topic_partition)
-            acks[topic_partition] = more if earlier is None else earlier.merged(more)
+            acks[topic_partition] = part_acks if earlier is None else earlier.merged(part_acks)
         return acks
 
     def exception(self, timeout: float | None = None) -> Exception | None:
@@ -319,7 +303,7 @@ class FutureTableMetadata:
         """Return the error of a row; every batch has ended."""
         # A batch may have been split meanwhile, so the results of its parts are looked up again.
         failed = [(result, rows) for result, rows in self._batches() if result.error is not None]
-        blamed = (each for each in failed if any(row in each[0].refused for row in each[1]))
+        blamed = (entry for entry in failed if any(row in entry[0].refused for row in entry[1]))
         failure = next(blamed, failed[0] if failed else None)
         return None if failure is None else failure[0].error_of_rows(failure[1])
 

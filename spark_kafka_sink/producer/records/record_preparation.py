@@ -75,12 +75,12 @@ class RecordPreparation:
         """Create it; `partitions_of` needs the topic's metadata, `cluster` returns all metadata."""
         references = config.key_serializer, config.value_serializer
         self._leaves_bytes_unchanged = all(
-            each is None or each.built_in == "bytes" for each in references
+            reference is None or reference.built_in == "bytes" for reference in references
         )
-        made = serializers or resolve_serializers(config, PlugIns())
-        self._serialize_key = made.key.serialize
-        self._serialize_value = made.value.serialize
-        self._passes_headers = made.key.takes_headers or made.value.takes_headers
+        resolved = serializers or resolve_serializers(config, PlugIns())
+        self._serialize_key = resolved.key.serialize
+        self._serialize_value = resolved.value.serialize
+        self._passes_headers = resolved.key.takes_headers or resolved.value.takes_headers
         self._partitioner = partitioner if isinstance(partitioner, FunctionPartitioner) else None
         self._java_like = partitioner if isinstance(partitioner, MethodPartitioner) else None
         self._cluster = cluster

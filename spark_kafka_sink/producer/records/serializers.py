@@ -201,7 +201,7 @@ def resolve_serializer(
 
 
 def _function_serializer(target: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
-    by_name = [each for each in ("topic", "headers") if takes(target, each)]
+    by_name = [argument for argument in ("topic", "headers") if takes(target, argument)]
     takes_topic, takes_headers = "topic" in by_name, "headers" in by_name
     check_signature(target, "(value)", f"{part}.serializer: {name}", by_name=by_name)
 

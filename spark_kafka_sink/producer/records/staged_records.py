@@ -284,13 +284,13 @@ class StagedRecords:
 
         Like `take`, only one thread may call this at a time, while others may append.
         """
-        for place in reversed(range(0, len(self.items), RECORD_FIELDS)):
-            if self.items[place] is future:
+        for start in reversed(range(0, len(self.items), RECORD_FIELDS)):
+            if self.items[start] is future:
                 future.fail(error)
                 if future.callback is not None:
                     self._call_later(partial(call_back, call_back_once, future))
                 # Last: after an interrupt a record that is still staged fails again.
-                del self.items[place : place + RECORD_FIELDS]
+                del self.items[start : start + RECORD_FIELDS]
                 return True
         return False
 
@@ -331,8 +331,8 @@ class StagedRecords:
         for row, error in errors.items():
             chunk.fail((row,), error)
         rows = [row for row in range(len(chunk.futures)) if row not in errors]
-        places = (RECORD_FIELDS * row for row in rows)
-        self.items[:0] = [it for at in places for it in chunk.items[at : at + RECORD_FIELDS]]
+        starts = (RECORD_FIELDS * row for row in rows)
+        self.items[:0] = [field for at in starts for field in chunk.items[at : at + RECORD_FIELDS]]
         self._reweigh(chunk.written, rows)
 
     def _reweigh(self, written: WrittenChunk, rows: slice | list[int]) -> None:
@@ -491,8 +491,8 @@ def _headers(futures: Sequence[FutureRecordMetadata]) -> HeaderColumns | None:
     lists = [future.headers or () for future in futures]
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=offsets[1:])
-    names = [name.encode() for each in lists for name, _ in each]
-    values = [value for each in lists for _, value in each]
+    names = [name.encode() for headers in lists for name, _ in headers]
+    values = [value for headers in lists for _, value in headers]
     if not names:
         return None
     return HeaderColumns(offsets, _bytes_column(names)[0], _bytes_column(values)[0])

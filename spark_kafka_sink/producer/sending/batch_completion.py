@@ -8,7 +8,7 @@ table of `error_rules`. Nothing here sends, waits or reads a clock.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import (
     BrokerError,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
     from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
     from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.sending.worker_thread import WorkOutcome
     from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
@@ -54,22 +55,6 @@ if TYPE_CHECKING:
 
 #: Errors with which a broker may name the leader it knows of (KIP-951).
 _LEADER_MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
-
-
-class BatchListener(Protocol):
-    """An observer of the Sender's batches; `now` is monotonic seconds."""
-
-    def on_batches_drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
-        """Record the batches of one request."""
-
-    def on_batch_retried(self, batch: ProducerBatch, now: float) -> None:
-        """Record a batch that will be resent."""
-
-    def on_batch_failed(self, batch: ProducerBatch, now: float) -> None:
-        """Record a batch that was not delivered."""
-
-    def on_batch_split(self, now: float) -> None:
-        """Record a batch that was too large for its broker."""
 
 
 class BatchCompletion:
@@ -86,7 +71,7 @@ class BatchCompletion:
         retries: int,
         retry_backoff: ExponentialBackoff,
         on_message_too_large: Callable[[str, int], None],
-        listener: BatchListener | None,
+        listener: SenderMetrics | None,
     ) -> None:
         """Create the handler; see `Sender`. `run_aside` also passes the time of each outcome."""
         self._metadata = metadata
@@ -107,8 +92,8 @@ class BatchCompletion:
 
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
         """Return `acks` and reset them."""
-        taken, self._acks = self._acks, {}
-        return taken
+        taken_acks, self._acks = self._acks, {}
+        return taken_acks
 
     def on_unanswered(
         self, batches: Sequence[ProducerBatch], error: BaseException, now: float
@@ -139,38 +124,42 @@ class BatchCompletion:
     ) -> None:
         """Handle each batch of a request as its broker answered."""
         self._accumulator.no_longer_held(batches)
-        answers = partition_responses(request, response)
-        hints = leader_hints(answers)
+        responses = partition_responses(request, response)
+        hints = leader_hints(responses)
         moved = self._metadata.update_leaders(hints, hinted_nodes(response)) if hints else set()
         for batch in batches:
             if not batch.is_done:
-                answer = answers.get(batch.topic_partition)
+                partition_response = responses.get(batch.topic_partition)
                 self._on_partition_response(
-                    node, batch, answer, now, has_new_leader=batch.topic_partition in moved
+                    node,
+                    batch,
+                    partition_response,
+                    now,
+                    has_new_leader=batch.topic_partition in moved,
                 )
 
     def _on_partition_response(
         self,
         node: Node,
         batch: ProducerBatch,
-        answer: PartitionProduceResponse | None,
+        response: PartitionProduceResponse | None,
         now: float,
         *,
         has_new_leader: bool,
     ) -> None:
-        if answer is None:
+        if response is None:
             error = DecodeError(f"the response of {node} does not include {batch.topic_partition}")
             self._retry_or_fail(batch, error, can_retry=True, now=now)
             return
-        code = answer.error_code
+        code = response.error_code
         action = produce_action(code)
         if action is ProduceAction.COMPLETE:
             # A duplicate of a batch that the broker no longer remembers: it was appended, but its
             # offset is not known.
-            offset = answer.base_offset if code == ErrorCode.NONE else UNKNOWN_OFFSET
+            offset = response.base_offset if code == ErrorCode.NONE else UNKNOWN_OFFSET
             # For a duplicate the broker returns the latest timestamp, no matter who set it.
-            is_replaced = answer.log_append_time_ms != batch.max_timestamp
-            append_time = answer.log_append_time_ms if is_replaced else NO_LOG_APPEND_TIME
+            is_replaced = response.log_append_time_ms != batch.max_timestamp
+            append_time = response.log_append_time_ms if is_replaced else NO_LOG_APPEND_TIME
             self._complete(batch, offset, append_time)
             return
         if action is ProduceAction.REFRESH_METADATA:
@@ -180,20 +169,20 @@ class BatchCompletion:
             return
         self._retry_or_fail(
             batch,
-            broker_error(code, refusal(node, answer)),
-            can_retry=self._can_retry(batch, action, answer),
+            broker_error(code, refusal(node, response)),
+            can_retry=self._can_retry(batch, action, response),
             now=now,
             at_once=has_new_leader,
             outcome_known=not is_retriable(code),
-            refused=refused_records(batch, record_errors(answer)),
+            refused=refused_records(batch, record_errors(response)),
         )
 
     def _can_retry(
-        self, batch: ProducerBatch, action: ProduceAction, answer: PartitionProduceResponse
+        self, batch: ProducerBatch, action: ProduceAction, response: PartitionProduceResponse
     ) -> bool:
         if self._transaction_manager is not None:
             return self._transaction_manager.can_retry(
-                batch, answer.error_code, answer.log_start_offset
+                batch, response.error_code, response.log_start_offset
             )
         return action in {ProduceAction.RETRY, ProduceAction.REFRESH_METADATA}
 
@@ -329,39 +318,39 @@ def produce_request(
 
 
 def leader_hints(
-    answers: Mapping[TopicPartition, PartitionProduceResponse],
+    responses: Mapping[TopicPartition, PartitionProduceResponse],
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return the new leaders, and their epochs, of partitions that have moved."""
     return {
-        topic_partition: (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
-        for topic_partition, answer in answers.items()
-        if answer.error_code in _LEADER_MOVED
-        and answer.current_leader.leader_id >= 0
-        and answer.current_leader.leader_epoch >= 0
+        topic_partition: (response.current_leader.leader_id, response.current_leader.leader_epoch)
+        for topic_partition, response in responses.items()
+        if response.error_code in _LEADER_MOVED
+        and response.current_leader.leader_id >= 0
+        and response.current_leader.leader_epoch >= 0
     }
 
 
 def hinted_nodes(response: ProduceResponse) -> list[Node]:
     """Return the addresses of the leaders that the answer names."""
-    return [Node(each.node_id, each.host, each.port) for each in response.node_endpoints]
+    return [Node(leader.node_id, leader.host, leader.port) for leader in response.node_endpoints]
 
 
-def record_errors(answer: PartitionProduceResponse) -> dict[int, str]:
+def record_errors(response: PartitionProduceResponse) -> dict[int, str]:
     """Return why single records were refused, by their index in the batch (KIP-467)."""
     return {
-        each.batch_index: each.batch_index_error_message
-        or answer.error_message
-        or error_name(answer.error_code)
-        for each in answer.record_errors
+        error.batch_index: error.batch_index_error_message
+        or response.error_message
+        or error_name(response.error_code)
+        for error in response.record_errors
     }
 
 
-def refusal(node: Node, answer: PartitionProduceResponse) -> str:
+def refusal(node: Node, response: PartitionProduceResponse) -> str:
     """Return a message that names the broker that refused a batch, and its reason."""
     context = f"{node} rejected the batch"
-    if answer.record_errors:
-        first = answer.record_errors[0]
+    if response.record_errors:
+        first = response.record_errors[0]
         return f"{context} (record {first.batch_index}: {first.batch_index_error_message})"
-    if answer.error_message:
-        return f"{context} ({answer.error_message})"
+    if response.error_message:
+        return f"{context} ({response.error_message})"
     return context

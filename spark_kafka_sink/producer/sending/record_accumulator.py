@@ -74,14 +74,14 @@ class RecordAccumulator:
         self._lock = threading.Lock()
         #: Partitions with queued batches, and only those.
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
-        #: Every batch that is not done (Kafka's IncompleteBatches), with its place in the order of
-        #: closing: a number, and for a part of a batch the batch's place and the part's number.
+        #: Every batch that is not done (Kafka's IncompleteBatches), with its position in the order
+        #: of closing: a number; for a part of a batch, the batch's position and the part's number.
         self._incomplete: dict[ProducerBatch, tuple[int, ...]] = {}
         #: Results of batches that are done, until all their callbacks have been called.
         self._settling: deque[ProduceResult] = deque()
-        self._by_place: dict[tuple[int, ...], ProducerBatch] = {}
-        #: When each batch expires, and its place. Entries of some completed batches remain. They
-        #: refer to a place instead of the batch, because one batch that cannot be sent would
+        self._by_position: dict[tuple[int, ...], ProducerBatch] = {}
+        #: When each batch expires, and its position. Entries of some completed batches remain. They
+        #: refer to a position instead of the batch, because one batch that cannot be sent would
         #: otherwise keep all later ones in memory until it expires.
         self._expiries: list[tuple[float, tuple[int, ...]]] = []
         self._numbers = count()
@@ -113,7 +113,7 @@ class RecordAccumulator:
         except BaseException as error:
             with self._lock:
                 self._remove_from_queue(batch)
-                self._by_place.pop(self._incomplete.pop(batch, ()), None)
+                self._by_position.pop(self._incomplete.pop(batch, ()), None)
             self.refuse_batch(batch, interruption_error(error))
             raise
         if refusal is not None:
@@ -129,18 +129,18 @@ class RecordAccumulator:
                 return error
         return None
 
-    def _add_incomplete(self, batch: ProducerBatch, place: tuple[int, ...]) -> None:
-        self._incomplete[batch] = place
-        self._by_place[place] = batch
-        if len(self._expiries) > 2 * len(self._by_place) + MAX_STALE:
-            self._expiries = [each for each in self._expiries if each[1] in self._by_place]
+    def _add_incomplete(self, batch: ProducerBatch, position: tuple[int, ...]) -> None:
+        self._incomplete[batch] = position
+        self._by_position[position] = batch
+        if len(self._expiries) > 2 * len(self._by_position) + MAX_STALE:
+            self._expiries = [expiry for expiry in self._expiries if expiry[1] in self._by_position]
             heapify(self._expiries)
-        heappush(self._expiries, (batch.created_at + self._delivery_timeout, place))
+        heappush(self._expiries, (batch.created_at + self._delivery_timeout, position))
 
     def _replace_incomplete(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        place = self._incomplete[batch]
+        position = self._incomplete[batch]
         for number, part in enumerate(parts):
-            self._add_incomplete(part, (*place, number))
+            self._add_incomplete(part, (*position, number))
         self._forget(batch)
 
     def refuse_batch(self, batch: ProducerBatch, error: Exception) -> None:
@@ -315,7 +315,7 @@ class RecordAccumulator:
 
     def put_compressed(self, batch: ProducerBatch, batches: Sequence[ProducerBatch]) -> None:
         """Replace a queued batch by its compressed form: itself, or its parts."""
-        self._pool.reserve(sum(each.size_bytes for each in batches))
+        self._pool.reserve(sum(compressed.size_bytes for compressed in batches))
         with self._lock:
             if batch not in batches:
                 queue = self._queues[batch.topic_partition]
@@ -348,17 +348,17 @@ class RecordAccumulator:
             due = []
             while self._expiries and self._expiries[0][0] <= now:
                 expiry = heappop(self._expiries)
-                if expiry[1] in self._by_place:
+                if expiry[1] in self._by_position:
                     due.append(expiry)
             # The caller may keep some, such as a batch whose broker throttles.
             for expiry in due:
                 heappush(self._expiries, expiry)
-            return [self._by_place[place] for _, place in due]
+            return [self._by_position[position] for _, position in due]
 
     def next_expiry_at(self) -> float:
         """Return when the oldest batch expires; `NEVER` if there is none."""
         with self._lock:
-            while self._expiries and self._expiries[0][1] not in self._by_place:
+            while self._expiries and self._expiries[0][1] not in self._by_position:
                 heappop(self._expiries)
             return self._expiries[0][0] if self._expiries else NEVER
 
@@ -434,7 +434,7 @@ class RecordAccumulator:
         self._forget(batch)
 
     def _forget(self, batch: ProducerBatch) -> None:
-        del self._by_place[self._incomplete.pop(batch)]
+        del self._by_position[self._incomplete.pop(batch)]
         self._release(batch)
 
     def _release(self, batch: ProducerBatch) -> None:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
     from spark_kafka_sink.producer.records.partitioner import NodeLatencies
-    from spark_kafka_sink.producer.sending.batch_completion import BatchListener
     from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.sending.worker_thread import RunAside, WorkOutcome
     from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
@@ -170,13 +170,13 @@ class TransactionRequestSender:
         try:
             version = versions.version_for(handler.api_key, handler.max_version)
             handler.was_sent = True
-            answer = connection.send(handler.request(version), max_version=version)
+            future = connection.send(handler.request(version), max_version=version)
         except NetworkError:
             self._manager.find_coordinator_and_retry(handler)
         except Exception as error:  # noqa: BLE001  the caller that waits gets it
             self._fail(handler, error)
         else:
-            answer.add_done_callback(lambda done: self._on_answer(handler, done))
+            future.add_done_callback(lambda done: self._on_answer(handler, done))
 
     def _on_answer(self, handler: TxnRequestHandler, done: asyncio.Future[ApiResponse]) -> None:
         if done.cancelled():
@@ -229,7 +229,7 @@ class Sender:
         gather: Callable[[float], float] = lambda _: NEVER,
         has_open: Callable[[], bool] = lambda: False,
         latencies: NodeLatencies | None = None,
-        listener: BatchListener | None = None,
+        listener: SenderMetrics | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """Create a sender; `on_message_too_large` receives a topic and the size that was refused.

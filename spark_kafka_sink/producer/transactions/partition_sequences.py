@@ -169,7 +169,6 @@ class TxnPartitionMap:
     """The entries of all partitions (Kafka's TxnPartitionMap); a new one starts at 0."""
 
     def __init__(self) -> None:
-        """Create an empty map."""
         self._entries: dict[TopicPartition, TxnPartitionEntry] = {}
 
     def entry(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
@@ -181,7 +180,7 @@ class TxnPartitionMap:
 
     def of_topic(self, topic: str) -> list[tuple[TopicPartition, TxnPartitionEntry]]:
         """Return the partitions of a topic that have an entry, with their entries."""
-        return [each for each in self._entries.items() if each[0].topic == topic]
+        return [item for item in self._entries.items() if item[0].topic == topic]
 
     def reset(self) -> None:
         """Remove all entries: the next epoch starts at 0 everywhere."""
@@ -192,7 +191,6 @@ class PartitionSequences:
     """The producer's id and epoch, and the sequence numbers of each partition."""
 
     def __init__(self, *, is_transactional: bool) -> None:
-        """Start without a producer id."""
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         self._is_transactional = is_transactional
         self._partitions = TxnPartitionMap()
@@ -447,10 +445,14 @@ class PartitionSequences:
         """
         self._withdraw_restarts()
         self._leave_replaced_logs()
-        quiet = [tp for tp in self._restarting if self._partitions.entry(tp).is_quiet]
+        quiet = [
+            topic_partition
+            for topic_partition in self._restarting
+            if self._partitions.entry(topic_partition).is_quiet
+        ]
         if not quiet or not self.producer_id_and_epoch.is_valid:
             return True
-        entries = [self._partitions.entry(tp) for tp in quiet]
+        entries = [self._partitions.entry(topic_partition) for topic_partition in quiet]
         producer_id, epoch = self.producer_id_and_epoch
         if not self._is_transactional and any(
             entry.producer_id_and_epoch == self.producer_id_and_epoch for entry in entries

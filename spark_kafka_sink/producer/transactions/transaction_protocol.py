@@ -139,7 +139,6 @@ class TransactionPartitions:
     """
 
     def __init__(self) -> None:
-        """Start with an empty transaction."""
         self._new: set[TopicPartition] = set()
         self._pending: set[TopicPartition] = set()
         self._added: set[TopicPartition] = set()
@@ -221,7 +220,6 @@ class PendingOperations:
     """
 
     def __init__(self) -> None:
-        """Start without an operation."""
         #: The latest operation, and the state that it led to.
         self._latest: tuple[TransactionalRequestResult, TransactionState] | None = None
         self._offsets: list[_PendingOffsets] = []
@@ -246,7 +244,7 @@ class PendingOperations:
         """
         results = [] if self._latest is None else [self._latest[0]]
         if offsets:
-            results += [each.result for each in self._offsets]
+            results += [pending.result for pending in self._offsets]
         for result in results:
             if not result.is_acked:
                 raise IllegalStateError(
@@ -277,10 +275,10 @@ class PendingOperations:
         group_metadata: ConsumerGroupMetadata,
     ) -> TransactionalRequestResult | None:
         """Return the pending operation with equal arguments, for another wait."""
-        self._offsets = [each for each in self._offsets if not each.result.is_acked]
-        for each in self._offsets:
-            if each.offsets == offsets and each.group_metadata == group_metadata:
-                return each.result
+        self._offsets = [pending for pending in self._offsets if not pending.result.is_acked]
+        for pending in self._offsets:
+            if pending.offsets == offsets and pending.group_metadata == group_metadata:
+                return pending.result
         return None
 
     def forget_offsets(self) -> None:
@@ -471,8 +469,10 @@ class TransactionProtocol:
     def _succeeded(self, handler: TxnRequestHandler, response: Any) -> None:
         match handler:
             case FindCoordinatorHandler():
-                answer = handler.coordinator(response)
-                self._requests.found(handler, Node(answer.node_id, answer.host, answer.port))
+                coordinator = handler.coordinator(response)
+                self._requests.found(
+                    handler, Node(coordinator.node_id, coordinator.host, coordinator.port)
+                )
                 handler.result.done()
             case InitProducerIdHandler():
                 self._initialized(handler, response)

@@ -45,7 +45,6 @@ class TransactionRequestQueue:
     """
 
     def __init__(self) -> None:
-        """Create an empty queue."""
         self._heap: list[tuple[TxnRequestPriority, int, TxnRequestHandler]] = []
         self._numbers = itertools.count()
         self._coordinators: dict[tuple[CoordinatorType, str], Node] = {}

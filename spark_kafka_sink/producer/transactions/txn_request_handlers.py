@@ -290,7 +290,8 @@ class AddPartitionsToTxnHandler(RequestOfTransaction[AddPartitionsToTxnResponse]
             v3_and_below_producer_epoch=self.producer.epoch,
             v3_and_below_topics=tuple(
                 AddPartitionsToTxnTopic(
-                    name=topic, partitions=tuple(each.partition for each in partitions)
+                    name=topic,
+                    partitions=tuple(topic_partition.partition for topic_partition in partitions),
                 )
                 for topic, partitions in _by_topic(self.partitions).items()
             ),
@@ -377,12 +378,12 @@ class TxnOffsetCommitHandler(RequestOfTransaction[TxnOffsetCommitResponse]):
                     name=topic,
                     partitions=tuple(
                         TxnOffsetCommitRequestPartition(
-                            partition_index=each.partition,
-                            committed_offset=self.offsets[each].offset,
-                            committed_leader_epoch=self.offsets[each].leader_epoch,
-                            committed_metadata=self.offsets[each].metadata,
+                            partition_index=topic_partition.partition,
+                            committed_offset=self.offsets[topic_partition].offset,
+                            committed_leader_epoch=self.offsets[topic_partition].leader_epoch,
+                            committed_metadata=self.offsets[topic_partition].metadata,
                         )
-                        for each in partitions
+                        for topic_partition in partitions
                     ),
                 )
                 for topic, partitions in _by_topic(self.offsets).items()

@@ -124,23 +124,23 @@ def cache_directory() -> str | None:
     Returns None if no location is usable.
     """
     directory, refused = find_directory()
-    for place, error in refused.items():
+    for location, error in refused.items():
         if isinstance(error, UnsafeDirectoryError):
             _LOG.warning(
                 "%s: compiled kernels are not cached in %s. They are code, so nobody but this user "
                 "may be able to change them: remove what is there, or set NUMBA_CACHE_DIR to a "
                 "directory of this user",
                 error,
-                place,
+                location,
             )
         else:
-            _LOG.debug("kernels cannot be cached in %s: %s", place, error)
+            _LOG.debug("kernels cannot be cached in %s: %s", location, error)
     if directory is None and not _has_unsafe(refused):
         _LOG.warning(
             "compiled kernels cannot be cached in %s: each Python worker compiles its own, which "
             "takes seconds. Set NUMBA_CACHE_DIR to a directory that this user can write to, and "
             "nobody else",
-            "; ".join(f"{place}: {reason}" for place, reason in refused.items()),
+            "; ".join(f"{location}: {reason}" for location, reason in refused.items()),
         )
     return directory
 
@@ -157,20 +157,20 @@ def find_directory() -> tuple[str | None, dict[Path, OSError]]:
     """
     refused: dict[Path, OSError] = {}
     name = _fingerprint()
-    for place in _places():
+    for location in _locations():
         if name is None:
-            refused[place] = FileNotFoundError("the sources of the kernels are missing")
+            refused[location] = FileNotFoundError("the sources of the kernels are missing")
             continue
         try:
-            return str(_usable(place, name)), refused
+            return str(_usable(location, name)), refused
         except OSError as error:
-            refused[place] = error
+            refused[location] = error
     return None, refused
 
 
-def _usable(place: Path, name: str) -> Path:
+def _usable(location: Path, name: str) -> Path:
     """Return a location's directory, which others cannot write to; OSError if unusable."""
-    directory = place.absolute() / name
+    directory = location.absolute() / name
     make_private_directory(directory.parent)
     make_private_directory(directory)
     check_private_files(directory)
@@ -183,10 +183,9 @@ def _usable(place: Path, name: str) -> Path:
     return directory
 
 
-def _places() -> Iterator[Path]:
-    """Yield the locations to try."""
-    if given := os.environ.get("NUMBA_CACHE_DIR"):
-        yield Path(given) / _DIRECTORY
+def _locations() -> Iterator[Path]:
+    if numba_cache := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(numba_cache) / _DIRECTORY
     if user_cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(user_cache) / _DIRECTORY
     else:
@@ -225,8 +224,8 @@ def processor_name() -> str:
 
 def is_for_this_processor() -> bool:
     """Return whether numba compiles for the processor at hand, and is not told another one."""
-    told = os.environ.keys() & {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"}
-    return not told and not _configuration()
+    overrides = os.environ.keys() & {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"}
+    return not overrides and not _configuration()
 
 
 def _processor() -> tuple[str, str]:

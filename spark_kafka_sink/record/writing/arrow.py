@@ -134,14 +134,16 @@ def _malformed(name: str, first_row: int, row: int | None, topic: str | None) ->
 def _columns(
     batch: pa.RecordBatch, topic: str | None, first_row: int, *, include_headers: bool
 ) -> RecordColumns:
-    places = None if topic is None else _plain_places(batch.schema, include_headers=include_headers)
-    if topic is not None and places is not None:
-        value = _bytes_column(batch.column(places.value))
+    indexes = (
+        None if topic is None else _plain_indexes(batch.schema, include_headers=include_headers)
+    )
+    if topic is not None and indexes is not None:
+        value = _bytes_column(batch.column(indexes.value))
         return plain_columns(
             topic,
             null_column(batch.num_rows)
-            if places.key is None
-            else _bytes_column(batch.column(places.key)),
+            if indexes.key is None
+            else _bytes_column(batch.column(indexes.key)),
             value,
         )
     rows = _Rows(batch, first_row, topic)
@@ -157,7 +159,7 @@ def _columns(
     )
 
 
-class _PlainPlaces(NamedTuple):
+class _PlainIndexes(NamedTuple):
     """Where a batch has its values and keys, if it has nothing else for records of one topic."""
 
     value: int
@@ -166,19 +168,19 @@ class _PlainPlaces(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _plain_places(schema: pa.Schema, *, include_headers: bool) -> _PlainPlaces | None:
-    """Return the places of plain columns; None if a batch of this schema needs a closer look."""
-    places = {
+def _plain_indexes(schema: pa.Schema, *, include_headers: bool) -> _PlainIndexes | None:
+    """Return the indexes of plain columns; None if a batch of this schema needs a closer look."""
+    indexes = {
         name: schema.get_all_field_indices(name)
         for name in ("value", "key", "partition", "timestamp", "headers")
         if include_headers or name != "headers"
     }
-    key, value = places.pop("key"), places.pop("value")
-    if any(places.values()) or len(value) != 1 or len(key) > 1:
+    key, value = indexes.pop("key"), indexes.pop("value")
+    if any(indexes.values()) or len(value) != 1 or len(key) > 1:
         return None
     if not all(is_plain(schema.field(index).type) for index in value + key):
         return None
-    return _PlainPlaces(value[0], key[0] if key else None)
+    return _PlainIndexes(value[0], key[0] if key else None)
 
 
 def record_batches(data: Any) -> list[pa.RecordBatch]:
@@ -317,16 +319,16 @@ def _topic_names(rows: _Rows, names: Array, index: Int32Array) -> tuple[str, ...
     # No name is null: the rows of nulls have no index.
     encoded = [name for name in names.cast(pa.large_binary()).to_pylist() if name is not None]
     for number, data in enumerate(encoded):
-        trouble = None
+        problem = None
         if len(data) > LONGEST_TEXT:
-            trouble = f"the topic has {len(data)} bytes; Kafka's limit is {LONGEST_TEXT}"
+            problem = f"the topic has {len(data)} bytes; Kafka's limit is {LONGEST_TEXT}"
         else:
             try:
                 decoded.append(data.decode())
             except UnicodeDecodeError as error:
-                trouble = f"the topic is not UTF-8: {error.reason}"
-        if trouble is not None:
-            rows.refuse(int((index == number).argmax()), trouble, "Correct the name of the topic")
+                problem = f"the topic is not UTF-8: {error.reason}"
+        if problem is not None:
+            rows.refuse(int((index == number).argmax()), problem, "Correct the name of the topic")
     return tuple(decoded)
 
 
@@ -353,11 +355,11 @@ def _partitions(rows: _Rows) -> Int32Array:
         raise SchemaError(f"column 'partition' has type {array.type}; it must be an integer")
     partitions = _fixed_width_values(array, array.type.to_pandas_dtype())
     valid = _valid_rows(array)
-    wrong = (partitions < 0) | (partitions > _MAX_PARTITION)
+    invalid = (partitions < 0) | (partitions > _MAX_PARTITION)
     if valid is not None:
-        wrong &= valid
-    if wrong.any():
-        row = int(wrong.argmax())
+        invalid &= valid
+    if invalid.any():
+        row = int(invalid.argmax())
         rows.refuse_partition(row, int(partitions[row]))
     partitions = partitions.astype(np.int32, copy=False)
     return partitions if valid is None else np.where(valid, partitions, np.int32(NULL_PARTITION))
@@ -415,13 +417,13 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
     if not len(elements):
         return None
     keys, values = elements.field(0), elements.field(1)
-    for nullable, what in ((elements, "a header"), (keys, "the key of a header")):
+    for nullable, part in ((elements, "a header"), (keys, "the key of a header")):
         valid = _valid_rows(nullable)
         if valid is not None and not valid.all():
             element = int((~valid).argmax())
             rows.refuse(
                 int(np.searchsorted(offsets, element, side="right")) - 1,
-                f"{what} is null",
+                f"{part} is null",
                 "Remove the header or set its key; only its value may be null",
             )
     return HeaderColumns(

@@ -70,12 +70,12 @@ def first_bad_offset(array: Any) -> int | None:
     return None
 
 
-def _first_true(wrong: npt.NDArray[np.bool_]) -> int | None:
-    return int(wrong.argmax()) if wrong.any() else None
+def _first_true(invalid: npt.NDArray[np.bool_]) -> int | None:
+    return int(invalid.argmax()) if invalid.any() else None
 
 
-def _first_valid(wrong: Any) -> int | None:
-    return _first_true(wrong.fill_null(False).to_numpy(zero_copy_only=False))
+def _first_valid(invalid: Any) -> int | None:
+    return _first_true(invalid.fill_null(False).to_numpy(zero_copy_only=False))
 
 
 def _size(buffer: pa.Buffer | None) -> int:
@@ -124,8 +124,8 @@ def _first_bad_index(array: Any) -> int | None:
     bounds = pc.call_function("min_max", [indices])
     smallest, largest = bounds["min"].as_py(), bounds["max"].as_py()
     if smallest is not None and (smallest < 0 or largest >= len(dictionary)):
-        wrong = indices.cast(pa.uint64(), safe=False)  # negative numbers become large ones
-        return _first_valid(pc.greater_equal(wrong, pa.scalar(len(dictionary), pa.uint64())))
+        unsigned = indices.cast(pa.uint64(), safe=False)  # negative numbers become large ones
+        return _first_valid(pc.greater_equal(unsigned, pa.scalar(len(dictionary), pa.uint64())))
     entry = first_bad_row(dictionary)
     if entry is None:
         return None

@@ -97,9 +97,9 @@ class ReportStore:
 
         With `report_id` only its reports count, and with `batch_id` only those of a micro-batch.
         """
-        found: list[dict[str, Any]] = []
+        reports: list[dict[str, Any]] = []
         for path in reversed(_reports(self._group(query_id))):
-            if len(found) == limit:
+            if len(reports) == limit:
                 break
             # It may have been removed meanwhile, as one of the oldest.
             with suppress(FileNotFoundError):
@@ -107,8 +107,8 @@ class ReportStore:
                 if report_id in (None, report.get("report_id")) and (
                     batch_id in (None, report.get("batch_id"))
                 ):
-                    found.append(report)
-        return found[::-1]
+                    reports.append(report)
+        return reports[::-1]
 
     def batches(self, query_id: str) -> set[int]:
         """Return the numbers of the micro-batches of a query that have a report."""
@@ -136,13 +136,13 @@ class ReportStore:
 
     def answer(self, request: str) -> str:
         """Return the reports that a `request` asks for, as JSON."""
-        asked = json.loads(request)
+        parsed = json.loads(request)
         return json.dumps(
             self.newest(
-                asked["query_id"],
-                limit=asked["limit"],
-                report_id=asked["report_id"],
-                batch_id=asked.get("batch_id"),
+                parsed["query_id"],
+                limit=parsed["limit"],
+                report_id=parsed["report_id"],
+                batch_id=parsed.get("batch_id"),
             )
         )
 
@@ -173,9 +173,9 @@ def request(
     )
 
 
-def ask(session: SparkSession, asked: str) -> list[dict[str, Any]]:
+def ask(session: SparkSession, request_json: str) -> list[dict[str, Any]]:
     """Return the reports that a request asks for, from the driver of a session, by no job."""
-    schema = session.read.format(FORMAT).option(REQUEST_OPTION, asked).load().schema
+    schema = session.read.format(FORMAT).option(REQUEST_OPTION, request_json).load().schema
     reports: list[dict[str, Any]] = json.loads(schema[ANSWER].metadata[ANSWER])
     return reports
 

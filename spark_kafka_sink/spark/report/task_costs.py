@@ -72,18 +72,20 @@ def costs_of(times: Iterable[TaskTimes]) -> TaskCosts | None:
     served another job, does not.
     """
     by_host: dict[str, list[TaskTimes]] = {}
-    for each in times:
-        by_host.setdefault(each.host, []).append(each)
+    for task in times:
+        by_host.setdefault(task.host, []).append(task)
     slots = 0
     pauses: list[float] = []
     for tasks in by_host.values():
-        found, here = _pauses(tasks)
-        slots += found
+        host_slots, here = _pauses(tasks)
+        slots += host_slots
         pauses += here
     if not pauses:
         return None
     count = slots + len(pauses)
-    fixed = [one.fixed_seconds for tasks in by_host.values() for one in tasks if one.fixed_seconds]
+    fixed = [
+        task.fixed_seconds for tasks in by_host.values() for task in tasks if task.fixed_seconds
+    ]
     each_task = min(statistics.median(pauses), _MOST_PAUSE)
     each_task += min(statistics.median(fixed), _MOST_FIXED) if fixed else 0.0
     return TaskCosts(each_task * count / slots, slots)
@@ -98,7 +100,7 @@ def _pauses(tasks: Iterable[TaskTimes]) -> tuple[int, list[float]]:
     free: list[float] = []
     slots = 0
     pauses = []
-    for task in sorted(tasks, key=lambda one: one.started_at):
+    for task in sorted(tasks, key=lambda times: times.started_at):
         before = bisect_right(free, task.started_at)
         if before:
             pauses.append(task.started_at - free.pop(before - 1))

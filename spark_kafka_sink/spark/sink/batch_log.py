@@ -105,9 +105,9 @@ def _end_of_lines(file: IO[bytes], size: int) -> int:
     while end:
         start = max(end - _TAIL_BYTES, 0)
         file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         end = start
     return 0
 
@@ -137,8 +137,8 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[str, tuple[str | None, int]]]:
 def _key(line: bytes) -> tuple[str | None, int]:
     """Return the query and batch of a line; OSError if it is not a report's."""
     try:
-        found = json.loads(line.decode())
-        query_id, batch_id = found["query_id"], found["batch_id"]
+        report = json.loads(line.decode())
+        query_id, batch_id = report["query_id"], report["batch_id"]
     except (ValueError, RecursionError) as error:
         raise OSError(
             f"it has a line that is not a micro-batch's report: not JSON ({error})"

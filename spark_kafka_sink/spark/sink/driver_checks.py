@@ -73,9 +73,9 @@ class CheckedWrite:
     def __repr__(self) -> str:
         """Show where the rows would go and which columns make up a record; no settings."""
         warning = "" if self.warning is None else f"; warning: {self.warning}"
-        return f"OK: {self._place()}, {self._columns()}{warning}"
+        return f"OK: {self._destination()}, {self._columns()}{warning}"
 
-    def _place(self) -> str:
+    def _destination(self) -> str:
         if self.schema.topic is None:
             return "topics are named by the column topic"
         if self.partitions is None:
@@ -92,7 +92,7 @@ class CheckedWrite:
         exactly_once = self.options.exactly_once
         servers = [host_and_port(*address) for address in self.options.producer.bootstrap_servers]
         return display.block(
-            f"OK: {self._place()}",
+            f"OK: {self._destination()}",
             display.facts(
                 {
                     "columns written": ", ".join(self.schema.used),
@@ -207,7 +207,6 @@ class TrustedChecks:
     """The checks that have recently succeeded; times are seconds of any clock."""
 
     def __init__(self) -> None:
-        """Create an empty record."""
         self._until: dict[object, float] = {}
 
     def is_fresh(self, check: object, now: float) -> bool:

@@ -17,7 +17,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaError
@@ -33,7 +33,6 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.idle_cache import fingerprint
 from spark_kafka_sink.spark.sink.commit_message import TransactionalPart
 from spark_kafka_sink.spark.sink.partition_writer import (
-    Producer,
     Written,
     close_quietly,
     start_producer,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.exactly_once.points import Point
     from spark_kafka_sink.model import PartitionAcks, PreparedTransaction, TopicPartition
+    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
     from spark_kafka_sink.spark.sink.partition_writer import Start
     from spark_kafka_sink.spark.sink.producer_cache import ProducerCache
@@ -135,19 +135,6 @@ def step_timeout(config: ProducerConfig) -> float:
     return config.delivery_timeout_ms / 1000
 
 
-class TransactionalProducer(Producer, Protocol):
-    """The transactional methods of `producer.kafka_producer.KafkaProducer` that an attempt uses."""
-
-    def init_transactions(self, transactional_id: str) -> None:
-        """Acquire a transactional id with a new epoch."""
-
-    def begin_transaction(self) -> None:
-        """Begin a transaction."""
-
-    def prepare_transaction(self) -> PreparedTransaction:
-        """Leave the transaction open and return its identity."""
-
-
 @cache
 def slots_of(prefix: str, configuration: str) -> Slots:
     """Return this process's slots; the first call creates their worker id."""
@@ -194,7 +181,7 @@ class ProducerOfAttempt:
         self._worker_id: WorkerId | None = None
         self._prepared: PreparedTransaction | None = None
 
-    def take(self) -> Producer:
+    def take(self) -> KafkaProducer:
         """Begin a transaction and return its producer."""
         self._worker_id = self._slots.take(self._plan.generation)
         transactional_id = str(self._worker_id)
@@ -205,26 +192,25 @@ class ProducerOfAttempt:
                 transaction_timeout_ms=self._transaction_timeout_ms,
             )
         )
-        transactional = cast("TransactionalProducer", producer)
         try:
-            transactional.init_transactions(transactional_id)
-            transactional.begin_transaction()
+            producer.init_transactions(transactional_id)
+            producer.begin_transaction()
         except BaseException:
             self.failed(producer)
             raise
         return producer
 
-    def finished(self, producer: Producer) -> None:
+    def finished(self, producer: KafkaProducer) -> None:
         """Prepare the fully acknowledged transaction and leave it open for the driver."""
         try:
-            self._prepared = cast("TransactionalProducer", producer).prepare_transaction()
+            self._prepared = producer.prepare_transaction()
         except BaseException:
             self.failed(producer)
             raise
         self._release()
         self._cache.put_producer(self._key, producer, self._stage)
 
-    def failed(self, producer: Producer) -> None:
+    def failed(self, producer: KafkaProducer) -> None:
         """Close the producer at once; its transaction stays open and belongs to no batch."""
         close_quietly(producer)
         self._release()
@@ -234,8 +220,13 @@ class ProducerOfAttempt:
         if self._prepared is None or self._worker_id is None:
             return None
         ranges = tuple(
-            OffsetRange(written, one.first_offset, one.last_offset, one.records)
-            for written, one in acks
+            OffsetRange(
+                written,
+                partition_acks.first_offset,
+                partition_acks.last_offset,
+                partition_acks.records,
+            )
+            for written, partition_acks in acks
         )
         winner = Winner(str(self._worker_id), *self._prepared, ranges)
         return Prepared(self._plan.generation, winner)

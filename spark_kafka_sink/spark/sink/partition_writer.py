@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
+    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.record.columns import RecordColumns
 
 logger = logging.getLogger(__name__)
@@ -37,52 +38,23 @@ logger = logging.getLogger(__name__)
 _UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
-class Producer(Protocol):
-    """The methods of `producer.kafka_producer.KafkaProducer` that a task uses."""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it accepts no more records, because of an error or because it is closed."""
-
-    def refresh_metadata(self, timeout: float) -> None:
-        """Refresh its topics' metadata, and wait at most `timeout` seconds for the response."""
-
-    def append(self, columns: RecordColumns, *, first_row: int) -> None:
-        """Append all rows of `columns`, numbered from `first_row`."""
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything is acknowledged."""
-
-    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Return the acknowledgements since the last call."""
-
-    def begin_metrics_period(self) -> MetricsSnapshot:
-        """Return the current metrics, and begin new maxima."""
-
-    def metrics_snapshot(self) -> MetricsSnapshot:
-        """Return the current metrics."""
-
-    def close(self, timeout: float | None = None) -> None:
-        """Close the producer; with `timeout` 0 at once."""
-
-
-Start: TypeAlias = "Callable[[ProducerConfig], Producer]"
+Start: TypeAlias = "Callable[[ProducerConfig], KafkaProducer]"
 
 
 class Producers(Protocol):
     """A source of producers for tasks; a task takes at most one."""
 
-    def take(self) -> Producer:
+    def take(self) -> KafkaProducer:
         """Return a producer that is not in use and has no unsent records."""
 
-    def finished(self, producer: Producer) -> None:
+    def finished(self, producer: KafkaProducer) -> None:
         """Take back a producer whose records are all acknowledged."""
 
-    def failed(self, producer: Producer) -> None:
+    def failed(self, producer: KafkaProducer) -> None:
         """Take back a producer whose write failed; never raises."""
 
 
-def start_producer(config: ProducerConfig) -> Producer:
+def start_producer(config: ProducerConfig) -> KafkaProducer:
     """Start a `KafkaProducer`."""
     with preparing_writer():
         from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -90,7 +62,7 @@ def start_producer(config: ProducerConfig) -> Producer:
     return KafkaProducer(config, lingers=False)
 
 
-def close_quietly(producer: Producer) -> None:
+def close_quietly(producer: KafkaProducer) -> None:
     """Close a producer at once; only log an error, so that it cannot hide why a write failed."""
     try:
         producer.close(timeout=0)
@@ -152,7 +124,7 @@ class _Writer:
         self._producers = producers
         self._topic = topic
         self._config = config
-        self._producer: Producer | None = None
+        self._producer: KafkaProducer | None = None
         self._measured_before = MetricsSnapshot()
         self._rows = 0
         self._clock = clock

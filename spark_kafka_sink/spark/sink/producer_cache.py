@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.idle_cache import IDLE_SECONDS, IdleCache, fingerprint
-from spark_kafka_sink.spark.sink.partition_writer import Producer, close_quietly, start_producer
+from spark_kafka_sink.spark.sink.partition_writer import close_quietly, start_producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.spark.sink.partition_writer import Start
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class CacheKey(NamedTuple):
 class IdleProducer(NamedTuple):
     """A producer that no task uses."""
 
-    producer: Producer
+    producer: KafkaProducer
     #: The id of the stage whose task has used it last; None for one that is always refreshed.
     stage: int | None
 
@@ -95,12 +96,14 @@ class ProducerCache(IdleCache[CacheKey, IdleProducer]):
             sleep=sleep,
         )
 
-    def take_producer(self, key: CacheKey, stage: int | None = None) -> Producer | None:
+    def take_producer(self, key: CacheKey, stage: int | None = None) -> KafkaProducer | None:
         """Return a producer for a task of a stage; None if there is none."""
         idle = self.take(key, lambda idle: _is_up_to_date(idle, stage))
         return None if idle is None else idle.producer
 
-    def put_producer(self, key: CacheKey, producer: Producer, stage: int | None = None) -> None:
+    def put_producer(
+        self, key: CacheKey, producer: KafkaProducer, stage: int | None = None
+    ) -> None:
         """Store a producer that a task of a stage has used."""
         self.put(key, IdleProducer(producer, stage))
 
@@ -140,7 +143,7 @@ class CachedProducers:
         self._start = start
         self._cache = cache or producer_cache()
 
-    def take(self) -> Producer:
+    def take(self) -> KafkaProducer:
         """Return a cached producer or start one."""
         if self._key.query_id == NO_QUERY:
             self._cache.close_all(self._is_of_another_batch)
@@ -149,10 +152,10 @@ class CachedProducers:
     def _is_of_another_batch(self, key: CacheKey) -> bool:
         return key.query_id == NO_QUERY and key != self._key
 
-    def finished(self, producer: Producer) -> None:
+    def finished(self, producer: KafkaProducer) -> None:
         """Store the producer for the next task."""
         self._cache.put_producer(self._key, producer, self._stage)
 
-    def failed(self, producer: Producer) -> None:
+    def failed(self, producer: KafkaProducer) -> None:
         """Close the producer at once: it may still hold records."""
         close_quietly(producer)

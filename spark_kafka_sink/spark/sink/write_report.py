@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: The maximum number of partition lines, and of topic lines, in the table.
 MAX_LINES: Final = 20
 #: The fields of a partition's acknowledgements.
-_ACKS: Final = tuple(each.name for each in fields(PartitionAcks))
+_ACKS: Final = tuple(attribute.name for attribute in fields(PartitionAcks))
 _HEADINGS: Final = ("topic", "partition", "first offset", "last offset", "records", "bytes")
 
 
@@ -158,11 +158,11 @@ class WriteReport:
                 TopicPartition(topic, 0),
                 PartitionAcks(
                     # It is unknown if any is, as `offsets_known` says.
-                    first_offset=min(each.first_offset for each in acks),
-                    last_offset=max(each.last_offset for each in acks),
-                    records=sum(each.records for each in acks),
-                    bytes=sum(each.bytes for each in acks),
-                    log_append_time=any(each.log_append_time for each in acks),
+                    first_offset=min(partition.first_offset for partition in acks),
+                    last_offset=max(partition.last_offset for partition in acks),
+                    records=sum(partition.records for partition in acks),
+                    bytes=sum(partition.bytes for partition in acks),
+                    log_append_time=any(partition.log_append_time for partition in acks),
                 ),
             )
             for topic, acks in by_topic.items()
@@ -311,7 +311,7 @@ class WriteReport:
 
     def to_record(self) -> dict[str, Any]:
         """Return all fields as values for JSON, from which `from_record` restores the report."""
-        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        record = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
         return {
             **record,
             "partitions": [
@@ -332,7 +332,7 @@ class WriteReport:
             (TopicPartition(topic, number), PartitionAcks(**dict(zip(_ACKS, acks, strict=True))))
             for topic, number, *acks in record["partitions"]
         )
-        known = {each.name for each in fields(cls)}
+        known = {attribute.name for attribute in fields(cls)}
         return cls(
             **{
                 # A server may have a newer version than its client.

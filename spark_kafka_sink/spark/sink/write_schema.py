@@ -130,15 +130,15 @@ def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
 
 
 def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
-    found = [field.dataType for field in schema.fields if field.name == name]
-    if len(found) > 1:
-        return f"{len(found)} columns are named {name!r}: keep only one of them"
-    if found:
-        [kind] = found
-        fits, wanted, advice = _COLUMNS[name]
+    types = [field.dataType for field in schema.fields if field.name == name]
+    if len(types) > 1:
+        return f"{len(types)} columns are named {name!r}: keep only one of them"
+    if types:
+        [kind] = types
+        fits, expected, advice = _COLUMNS[name]
         if fits(kind):
             return None
-        return f"column {name!r} is {kind.simpleString()}, but must be {wanted}: {advice}"
+        return f"column {name!r} is {kind.simpleString()}, but must be {expected}: {advice}"
     if name == "value":
         advice = f" {_listed(schema)}: add it, or rename the column with the values"
         return f"there is no column 'value'{_other_case(schema, name) or advice}"
@@ -152,14 +152,14 @@ def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
 
 def _hand_over(schema: StructType, name: str) -> str | None:
     """Return why Spark cannot hand an ignored column to Python, which it does through Arrow."""
-    found = [field.dataType for field in schema.fields if field.name == name]
-    if len(found) > 1:
-        problem, advice = f"{len(found)} columns are named {name!r}", "drop or rename them"
-    elif isinstance(found[0], YearMonthIntervalType):
+    types = [field.dataType for field in schema.fields if field.name == name]
+    if len(types) > 1:
+        problem, advice = f"{len(types)} columns are named {name!r}", "drop or rename them"
+    elif isinstance(types[0], YearMonthIntervalType):
         # Within a struct, an array or a map, PyArrow does not look at it.
-        problem = f"column {name!r} is {found[0].simpleString()}"
+        problem = f"column {name!r} is {types[0].simpleString()}"
         advice = "drop it, or cast it to string"
-    elif (field := _repeated_field(found[0])) is not None:
+    elif (field := _repeated_field(types[0])) is not None:
         problem = f"column {name!r} has a struct with several fields {field!r}"
         advice = "drop the column, or rename the fields"
     else:
@@ -179,7 +179,7 @@ def _repeated_field(kind: DataType) -> str | None:
             repeated, inner = [], [kind.keyType, kind.valueType]
         case _:
             repeated, inner = [], []
-    repeated += [name for each in inner if (name := _repeated_field(each)) is not None]
+    repeated += [name for data_type in inner if (name := _repeated_field(data_type)) is not None]
     return repeated[0] if repeated else None
 
 

@@ -92,7 +92,6 @@ class SinkWriter:
         return ExactlyOnceWrite(self._options.producer, options)
 
     def _producers(self, context: TaskContext, query_id: str = NO_QUERY) -> CachedProducers:
-        """Return what a task takes its producer from."""
         return CachedProducers(self._options.producer, query_id, stage=context.stageId())
 
     def _with_progress(
@@ -223,7 +222,6 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
                     store.put(None, report.to_record(), now_ns=time.time_ns())
 
     def _lines(self, report: WriteReport) -> str:
-        """Return what to print about the write."""
         if report.replayed:
             return f"Kafka: wrote nothing; write {self._write_id!r} was committed before"
         lines = report.to_text() if self._options.report == REPORT_FULL else report.summary()

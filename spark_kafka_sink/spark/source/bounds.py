@@ -1,12 +1,12 @@
 """The offsets that `startingOffsets`, `endingOffsets` and their relatives stand for.
 
 Offsets or timestamps of single partitions must name exactly the partitions that are read, as for
-Spark's own source. The cluster is behind a protocol: nothing here does IO itself.
+Spark's own source. Only `SourceCluster` does IO.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.offset_specs import (
     BATCH_END,
@@ -29,28 +29,16 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.offset_specs import Accepted, OffsetSpec
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.offsets_json import Offsets, StreamOffsets
+    from spark_kafka_sink.spark.source.source_cluster import SourceCluster
 
 _MOST_NAMED: Final = 5
-
-
-class Lookup(Protocol):
-    """The lookups that `SourceCluster` offers."""
-
-    def earliest(self, partitions: Sequence[TopicPartition]) -> Offsets:
-        """Return the earliest offsets of some partitions."""
-
-    def latest(self, partitions: Sequence[TopicPartition]) -> StreamOffsets:
-        """Return the latest offsets of some partitions, with the epochs of their leaders."""
-
-    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offsets at or after the times, None where there is none."""
 
 
 def starting_offsets(
     spec: OffsetSpec,
     option: str,
     partitions: Sequence[TopicPartition],
-    lookup: Lookup,
+    cluster: SourceCluster,
     *,
     strategy: str,
     accepted: Accepted,
@@ -62,24 +50,24 @@ def starting_offsets(
 
     Raises ConfigError if the options name other partitions, or if no record matches a timestamp.
     """
-    offsets, unmatched, latest = _resolve(spec, option, partitions, lookup, accepted)
+    offsets, unmatched, latest = _resolve(spec, option, partitions, cluster, accepted)
     if unmatched and strategy != "latest":
-        times = ", ".join(f"{one} ({time})" for one, time in _some(unmatched.items()))
+        times = ", ".join(f"{partition} ({time})" for partition, time in _some(unmatched.items()))
         raise ConfigError(
             f"{option}: no record has the timestamp or a later one in {times}. Choose an earlier "
             "timestamp, or set startingOffsetsByTimestampStrategy=latest"
         )
     given: list[TopicPartition] = []
     if isinstance(spec, SpecificOffsets):
-        given = [one for one, offset in spec.offsets.items() if offset >= 0]
+        given = [partition for partition, offset in spec.offsets.items() if offset >= 0]
     return Start(offsets, latest, frozenset(given))
 
 
 def ending_offsets(
-    spec: OffsetSpec, option: str, partitions: Sequence[TopicPartition], lookup: Lookup
+    spec: OffsetSpec, option: str, partitions: Sequence[TopicPartition], cluster: SourceCluster
 ) -> Offsets:
     """Return where a batch ends: for a timestamp without a match, at the latest offset."""
-    offsets, _, _ = _resolve(spec, option, partitions, lookup, BATCH_END)
+    offsets, _, _ = _resolve(spec, option, partitions, cluster, BATCH_END)
     return offsets
 
 
@@ -97,41 +85,45 @@ def _resolve(
     spec: OffsetSpec,
     option: str,
     partitions: Sequence[TopicPartition],
-    lookup: Lookup,
+    cluster: SourceCluster,
     accepted: Accepted,
 ) -> tuple[StreamOffsets, Mapping[TopicPartition, int], frozenset[TopicPartition]]:
     """Return the offsets, the timestamps without a match, and which offsets are the latest."""
     unmatched: dict[TopicPartition, int] = {}
     match spec:
         case Earliest():
-            wanted = dict.fromkeys(partitions, EARLIEST_OFFSET)
+            positions = dict.fromkeys(partitions, EARLIEST_OFFSET)
         case Latest():
-            wanted = dict.fromkeys(partitions, LATEST_OFFSET)
+            positions = dict.fromkeys(partitions, LATEST_OFFSET)
         case SpecificOffsets():
             _check_topics(option, spec, partitions)
-            wanted = spec.of(partitions)
-            check_same_partitions(option, wanted, partitions, accepted.stand_ins)
+            positions = spec.of(partitions)
+            check_same_partitions(option, positions, partitions, accepted.stand_ins)
         case Timestamps() | GlobalTimestamp():
             if isinstance(spec, Timestamps):
                 check_same_partitions(option, spec.timestamps, partitions)
                 times = dict(spec.timestamps)
             else:
                 times = dict.fromkeys(partitions, spec.timestamp)
-            found = lookup.at_times(times)
-            unmatched = {one: times[one] for one in partitions if found.get(one) is None}
-            wanted = {
-                one: LATEST_OFFSET if (offset := found.get(one)) is None else offset
-                for one in partitions
+            matches = cluster.at_times(times)
+            unmatched = {
+                partition: times[partition]
+                for partition in partitions
+                if matches.get(partition) is None
             }
-    latest = [one for one in partitions if wanted[one] == LATEST_OFFSET]
-    earliest = [one for one in partitions if wanted[one] == EARLIEST_OFFSET]
-    offsets = lookup.latest(latest)
-    offsets = offsets.at({**wanted, **offsets, **lookup.earliest(earliest)})
+            positions = {
+                partition: LATEST_OFFSET if (offset := matches.get(partition)) is None else offset
+                for partition in partitions
+            }
+    latest = [partition for partition in partitions if positions[partition] == LATEST_OFFSET]
+    earliest = [partition for partition in partitions if positions[partition] == EARLIEST_OFFSET]
+    offsets = cluster.latest(latest)
+    offsets = offsets.at({**positions, **offsets, **cluster.earliest(earliest)})
     return offsets, unmatched, frozenset(latest)
 
 
 def _check_topics(option: str, spec: SpecificOffsets, partitions: Iterable[TopicPartition]) -> None:
-    unknown = sorted(spec.topics.keys() - {one.topic for one in partitions})
+    unknown = sorted(spec.topics.keys() - {partition.topic for partition in partitions})
     if unknown:
         raise ConfigError(
             f"{option} must name only topics that are read, but the read does not cover "

@@ -74,15 +74,16 @@ def _problems(schema: StructType, name: str) -> list[str]:
     if name not in _COLUMNS.names:
         similar = [known for known in _COLUMNS.names if known.lower() == name.lower()]
         hint = "".join(
-            f" (there is {one!r}, but column names are case-sensitive here)" for one in similar
+            f" (there is {column!r}, but column names are case-sensitive here)"
+            for column in similar
         )
         return [f"there is no column {name!r}{hint}"]
-    wanted = _COLUMNS[name].dataType
-    if field.dataType.simpleString() != wanted.simpleString():
-        found, expected = field.dataType.simpleString(), wanted.simpleString()
+    data_type = _COLUMNS[name].dataType
+    if field.dataType.simpleString() != data_type.simpleString():
+        actual, expected = field.dataType.simpleString(), data_type.simpleString()
         advice = "read it as it is, and cast it afterwards"
-        return [f"column {name!r} is {found}, but must be {expected}: {advice}"]
-    if field.dataType != wanted:
+        return [f"column {name!r} is {actual}, but must be {expected}: {advice}"]
+    if field.dataType != data_type:
         return [f"the parts of column {name!r} must be nullable: leave out NOT NULL"]
     if not field.nullable and name in _MAY_BE_NULL:
         return [f"column {name!r} must be nullable, since records may lack it: leave out NOT NULL"]

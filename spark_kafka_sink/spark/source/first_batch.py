@@ -110,7 +110,7 @@ class FirstBatch:
         is_first = self.phase is Phase.STARTED and self._is_start(start)
         if not is_first or self.start is None:
             return None
-        pinned = {one: self.start.offsets[one] for one in self.start.from_latest}
+        pinned = {partition: self.start.offsets[partition] for partition in self.start.from_latest}
         # A start without partitions may be at the latest offsets, too.
         return pinned if pinned or not start else None
 
@@ -136,10 +136,20 @@ class FirstBatch:
 def _pinned(start: Start, latest: StreamOffsets) -> StreamOffsets:
     """Return the offsets of a start, those from the latest ones as `latest` has them."""
     offsets = start.offsets
-    known = [one for one in start.from_latest if one in latest]
+    known = [partition for partition in start.from_latest if partition in latest]
     ids, epochs = latest.topic_ids, latest.epochs
     return StreamOffsets(
-        {**offsets, **{one: latest[one] for one in known}},
-        {**offsets.topic_ids, **{one.topic: ids[one.topic] for one in known if one.topic in ids}},
-        {**offsets.epochs, **{one: epochs[one] for one in known if one in epochs}},
+        {**offsets, **{partition: latest[partition] for partition in known}},
+        {
+            **offsets.topic_ids,
+            **{
+                partition.topic: ids[partition.topic]
+                for partition in known
+                if partition.topic in ids
+            },
+        },
+        {
+            **offsets.epochs,
+            **{partition: epochs[partition] for partition in known if partition in epochs},
+        },
     )

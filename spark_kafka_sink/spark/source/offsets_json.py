@@ -62,9 +62,13 @@ class StreamOffsets(dict[TopicPartition, int]):
     def without(self, topics: Collection[str]) -> StreamOffsets:
         """Return what is known about all other topics."""
         return StreamOffsets(
-            {one: at for one, at in self.items() if one.topic not in topics},
+            {partition: at for partition, at in self.items() if partition.topic not in topics},
             {topic: its_id for topic, its_id in self.topic_ids.items() if topic not in topics},
-            {one: epoch for one, epoch in self.epochs.items() if one.topic not in topics},
+            {
+                partition: epoch
+                for partition, epoch in self.epochs.items()
+                if partition.topic not in topics
+            },
         )
 
     def is_still(self, start: StreamOffsets) -> bool:
@@ -76,7 +80,10 @@ class StreamOffsets(dict[TopicPartition, int]):
         return (
             self == start
             and not self.replaced(start)
-            and all(self.epochs.get(one, epoch) <= epoch for one, epoch in start.epochs.items())
+            and all(
+                self.epochs.get(partition, epoch) <= epoch
+                for partition, epoch in start.epochs.items()
+            )
         )
 
     def replaced(self, before: StreamOffsets) -> frozenset[str]:
@@ -94,13 +101,15 @@ def offsets_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     >>> offsets_json({TopicPartition("b", 10): 3, TopicPartition("b", 9): 2, ("a", 0): 1})
     {'a': {'0': 1}, 'b': {'9': 2, '10': 3}}
     """
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
         offset = offsets[TopicPartition(topic, partition)]
-        found.setdefault(topic, {})[str(int(partition))] = int(offset)
+        by_topic.setdefault(topic, {})[str(int(partition))] = int(offset)
     if isinstance(offsets, StreamOffsets):
-        found |= {key: {} for topic in found if (key := _log_key(topic, found[topic], offsets))}
-    return found
+        by_topic |= {
+            key: {} for topic in by_topic if (key := _log_key(topic, by_topic[topic], offsets))
+        }
+    return by_topic
 
 
 def _log_key(topic: str, partitions: Iterable[str], offsets: StreamOffsets) -> str | None:
@@ -109,9 +118,9 @@ def _log_key(topic: str, partitions: Iterable[str], offsets: StreamOffsets) -> s
     if topic in offsets.topic_ids:
         known.append(f"topicId={offsets.topic_ids[topic]}")
     epochs = [
-        f"{partition}:{offsets.epochs[place]}"
+        f"{partition}:{offsets.epochs[topic_partition]}"
         for partition in partitions
-        if (place := TopicPartition(topic, int(partition))) in offsets.epochs
+        if (topic_partition := TopicPartition(topic, int(partition))) in offsets.epochs
     ]
     if epochs:
         known.append(f"leaderEpochs={','.join(epochs)}")
@@ -122,7 +131,7 @@ def parse_offsets(stored: Any) -> StreamOffsets:
     """Parse offsets that Spark has stored, in any order; raises ConfigError for anything else."""
     if not isinstance(stored, dict):
         raise _not_offsets(stored)
-    found = StreamOffsets({})
+    offsets = StreamOffsets({})
     for topic, partitions in stored.items():
         if not isinstance(partitions, dict):
             raise _not_offsets(partitions)
@@ -132,24 +141,24 @@ def parse_offsets(stored: Any) -> StreamOffsets:
             # bool is a subclass of int.
             if type(offset) is not int or not 0 <= offset <= _MAX_OFFSET:
                 raise _not_offsets(offset)
-            found[TopicPartition(topic, int(partition))] = offset
+            offsets[TopicPartition(topic, int(partition))] = offset
         if not partitions and (known := _LOG.fullmatch(topic)):
-            _add_log(found, known)
-    return found
+            _add_log(offsets, known)
+    return offsets
 
 
-def _add_log(found: StreamOffsets, known: re.Match[str]) -> None:
+def _add_log(offsets: StreamOffsets, known: re.Match[str]) -> None:
     """Add what the key of an entry without partitions says."""
     topic = known["topic"]
     if known["topic_id"]:
-        found.topic_ids[topic] = UUID(known["topic_id"])
-    for each in known["epochs"].split(",") if known["epochs"] else ():
-        partition, epoch = each.split(":")
-        found.epochs[TopicPartition(topic, int(partition))] = int(epoch)
+        offsets.topic_ids[topic] = UUID(known["topic_id"])
+    for entry in known["epochs"].split(",") if known["epochs"] else ():
+        partition, epoch = entry.split(":")
+        offsets.epochs[TopicPartition(topic, int(partition))] = int(epoch)
 
 
-def _not_offsets(found: object) -> ConfigError:
+def _not_offsets(stored: object) -> ConfigError:
     return ConfigError(
         'the checkpoint does not have the offsets of a Kafka source, {"topic": {"partition": '
-        f"offset}}}}: it has {str(found)[:60]!r}; use the checkpoint of this query, or a new one"
+        f"offset}}}}: it has {str(stored)[:60]!r}; use the checkpoint of this query, or a new one"
     )

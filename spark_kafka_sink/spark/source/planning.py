@@ -100,14 +100,14 @@ def plan_ranges(
     losses = []
     for topic_partition in sorted(set(start) - set(end)):
         if topic_partition in certain:
-            wanted = start[topic_partition]
+            offset = start[topic_partition]
             losses.append(
                 LostOffsets(
                     topic_partition,
-                    wanted,
+                    offset,
                     None,
                     "the partition is gone, or no longer subscribed to, and its records from "
-                    f"offset {wanted} on with it",
+                    f"offset {offset} on with it",
                 )
             )
     for topic_partition in sorted(end):
@@ -167,14 +167,14 @@ def lost_with_topics(topics: Collection[str], start: Offsets) -> tuple[LostOffse
     """Return the losses of the partitions whose topics were replaced."""
     return tuple(
         LostOffsets(
-            one,
-            wanted,
+            topic_partition,
+            offset,
             None,
             "the topic was deleted and created again, so the records of the old topic from offset "
-            f"{wanted} on are gone; those of the new one begin at offset 0",
+            f"{offset} on are gone; those of the new one begin at offset 0",
         )
-        for one, wanted in sorted(start.items())
-        if one.topic in topics
+        for topic_partition, offset in sorted(start.items())
+        if topic_partition.topic in topics
     )
 
 
@@ -210,15 +210,15 @@ def within_logs(
                     f"the read ends at offset {last}, but the log starts at offset {oldest}",
                 )
             )
-        for wanted, what in ((first, "starts"), (last, "ends")):
-            if wanted > newest:
+        for offset, what in ((first, "starts"), (last, "ends")):
+            if offset > newest:
                 losses.append(
                     LostOffsets(
                         topic_partition,
-                        wanted,
+                        offset,
                         newest,
-                        f"the read {what} at offset {wanted}, but the log ends at offset {newest}",
-                        wanted - newest,
+                        f"the read {what} at offset {offset}, but the log ends at offset {newest}",
+                        offset - newest,
                     )
                 )
         if max(first, oldest) < min(last, newest):
@@ -273,7 +273,9 @@ class MinimumOffsets:
 
 def new_offsets(start: Offsets, latest: Offsets) -> int:
     """Return how many offsets there are beyond the start; of a new partition all count."""
-    return sum(max(end - start.get(one, 0), 0) for one, end in latest.items())
+    return sum(
+        max(end - start.get(topic_partition, 0), 0) for topic_partition, end in latest.items()
+    )
 
 
 def split_ranges(
@@ -288,44 +290,50 @@ def split_ranges(
     still fewer than `min_partitions`, the larger ones are cut in proportion to their sizes, so that
     there are about as many.
     """
-    parts = [one for one in ranges if one.size > 0]
+    parts = [offset_range for offset_range in ranges if offset_range.size > 0]
     if max_records_per_partition is not None:
         parts = [
-            part for one in parts for part in _cut(one, -(-one.size // max_records_per_partition))
+            part
+            for offset_range in parts
+            for part in _cut(offset_range, -(-offset_range.size // max_records_per_partition))
         ]
     if min_partitions is None or len(parts) >= min_partitions:
         return parts
-    total = sum(one.size for one in parts)
+    total = sum(offset_range.size for offset_range in parts)
     # Ranges that stay whole are left out of the proportions of the others.
-    whole = [one for one in parts if _part_count(one.size, total, min_partitions) == 1]
-    partitions_of_whole = {one.topic_partition for one in whole}
-    rest = total - sum(one.size for one in whole)
-    wanted = max(min_partitions - len(whole), 1)
+    whole = [
+        offset_range
+        for offset_range in parts
+        if _part_count(offset_range.size, total, min_partitions) == 1
+    ]
+    partitions_of_whole = {offset_range.topic_partition for offset_range in whole}
+    rest = total - sum(offset_range.size for offset_range in whole)
+    parts_left = max(min_partitions - len(whole), 1)
     return [
         part
-        for one in parts
+        for offset_range in parts
         for part in (
-            [one]
-            if one.topic_partition in partitions_of_whole
-            else _cut(one, _part_count(one.size, rest, wanted))
+            [offset_range]
+            if offset_range.topic_partition in partitions_of_whole
+            else _cut(offset_range, _part_count(offset_range.size, rest, parts_left))
         )
     ]
 
 
-def _part_count(size: int, total: int, wanted: int) -> int:
+def _part_count(size: int, total: int, parts: int) -> int:
     # Java rounds a half up, where Python's round goes to the even number.
-    return max(math.floor(size / total * wanted + 0.5), 1)
+    return max(math.floor(size / total * parts + 0.5), 1)
 
 
 def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     """Divide a range into `parts` of nearly equal sizes, the last ones being the larger."""
-    found = []
+    ranges = []
     start = whole.start
     for left in range(parts, 0, -1):
         end = start + (whole.end - start) // left
         if start < end:
             # The records just before the other parts may be of later epochs.
             epoch = whole.start_epoch if start == whole.start else NO_LEADER_EPOCH
-            found.append(OffsetRange(whole.topic_partition, start, end, epoch))
+            ranges.append(OffsetRange(whole.topic_partition, start, end, epoch))
         start = end
-    return found
+    return ranges

@@ -68,17 +68,23 @@ class KafkaBatchReader(DataSourceReader):
         # Only offsets that the user has chosen can be outside of the logs. Records of transactions
         # that are still open lie between the last stable offset and the end of the log.
         is_chosen = isinstance(options.starting, SpecificOffsets)
-        reversed_ = [one for one in partitions if start[one] > end[one]]
+        reversed_ = [partition for partition in partitions if start[partition] > end[partition]]
         earliest = cluster.earliest(partitions if is_chosen else reversed_)
         latest = None
         if (
             is_chosen or isinstance(options.ending, SpecificOffsets)
         ) and not options.consumer.is_read_committed:
             latest = cluster.latest(partitions)
-        for one in reversed_:
-            if start[one] > earliest[one] and (latest is None or start[one] <= latest[one]):
+        for partition in reversed_:
+            if start[partition] > earliest[partition] and (
+                latest is None or start[partition] <= latest[partition]
+            ):
                 raise end_before_start(
-                    one, options.starting_option, start[one], options.ending_option, end[one]
+                    partition,
+                    options.starting_option,
+                    start[partition],
+                    options.ending_option,
+                    end[partition],
                 )
         planned = within_logs(start, end, earliest, latest)
         return input_partitions(planned, options, cluster)

@@ -88,9 +88,9 @@ class SourceCluster:
                 logger.warning("%s", error)
             # The wait for a missing topic would delay every trigger.
             self._is_incomplete = True
-        found = self._list(selection, skips_missing=True)
-        self._is_incomplete = not _has_all(found, selection)
-        return found
+        partitions = self._list(selection, skips_missing=True)
+        self._is_incomplete = not _has_all(partitions, selection)
+        return partitions
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the earliest offsets of some partitions."""
@@ -110,11 +110,11 @@ class SourceCluster:
         attempts = self._options.fetch_offset_num_retries
         for attempt in range(1, max(attempts, 1) + 1):
             ends = self._ask(lambda client: client.log_ends(partitions, timeout=self._timeout))
-            found = {one: end.offset or 0 for one, end in ends.items()}
+            offsets = {partition: end.offset or 0 for partition, end in ends.items()}
             below = [
-                f"{one} (known {known[one]}, found {offset})"
-                for one, offset in sorted(found.items())
-                if known is not None and offset < known.get(one, 0)
+                f"{partition} (known {known[partition]}, found {offset})"
+                for partition, offset in sorted(offsets.items())
+                if known is not None and offset < known.get(partition, 0)
             ]
             if not below:
                 break
@@ -125,11 +125,11 @@ class SourceCluster:
             if attempt < attempts:
                 self._sleep(self._options.fetch_offset_retry_interval_ms / 1000)
         epochs = {
-            one: end.leader_epoch
-            for one, end in ends.items()
+            partition: end.leader_epoch
+            for partition, end in ends.items()
             if end.leader_epoch != NO_LEADER_EPOCH
         }
-        return StreamOffsets(found, self.topic_ids(found), epochs)
+        return StreamOffsets(offsets, self.topic_ids(offsets), epochs)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """Return where the logs of leader epochs end; leaders may not know it."""
@@ -145,17 +145,21 @@ class SourceCluster:
 
     def ids(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionIds]:
         """Return what tells the partitions of a topic from those of a later one of its name."""
-        wanted = tuple(partitions)
-        if not self._ids.keys() >= set(wanted):
+        topic_partitions = tuple(partitions)
+        if not self._ids.keys() >= set(topic_partitions):
             # A batch that Spark replays begins without a question about its partitions.
             self.remaining_partitions()
-        return {one: self._ids[one] for one in wanted if one in self._ids}
+        return {
+            partition: self._ids[partition]
+            for partition in topic_partitions
+            if partition in self._ids
+        }
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
         """Return the ids of the topics of partitions, as far as brokers have them (Kafka 2.8)."""
         return {
-            one.topic: ids.topic_id
-            for one, ids in self.ids(partitions).items()
+            partition.topic: ids.topic_id
+            for partition, ids in self.ids(partitions).items()
             if ids.topic_id is not None
         }
 
@@ -168,19 +172,19 @@ class SourceCluster:
         self, selection: Selection, *, skips_missing: bool = False
     ) -> tuple[TopicPartition, ...]:
         def question(client: ConsumerClient) -> tuple[TopicPartition, ...]:
-            found = client.list_partitions(
+            partitions = client.list_partitions(
                 selection,
                 timeout=self._timeout,
                 skips_missing=skips_missing,
                 fails_early=not self._is_stream,
             )
-            self._ids = self._without_replaced(client.partition_ids(found))
-            return found
+            self._ids = self._without_replaced(client.partition_ids(partitions))
+            return partitions
 
-        found = self._ask(question)
+        partitions = self._ask(question)
         if isinstance(selection, SubscribePattern):
-            self._report_matches(selection.pattern, found)
-        return found
+            self._report_matches(selection.pattern, partitions)
+        return partitions
 
     def _without_replaced(
         self, ids: Mapping[TopicPartition, PartitionIds]
@@ -191,7 +195,9 @@ class SourceCluster:
         two times more, and a stream would read it from its start again.
         """
         latest = self._topic_ids
-        for topic, topic_id in {(one.topic, found.topic_id) for one, found in ids.items()}:
+        for topic, topic_id in {
+            (partition.topic, partition_ids.topic_id) for partition, partition_ids in ids.items()
+        }:
             if topic_id is None or topic_id in self._replaced:
                 continue
             before = latest.get(topic, topic_id)
@@ -199,21 +205,23 @@ class SourceCluster:
                 self._replaced.add(before)
             latest[topic] = topic_id
         return {
-            one: found._replace(topic_id=latest[one.topic], leader_epoch=NO_LEADER_EPOCH)
-            if found.topic_id in self._replaced
-            else found
-            for one, found in ids.items()
+            partition: partition_ids._replace(
+                topic_id=latest[partition.topic], leader_epoch=NO_LEADER_EPOCH
+            )
+            if partition_ids.topic_id in self._replaced
+            else partition_ids
+            for partition, partition_ids in ids.items()
         }
 
-    def _report_matches(self, pattern: str, found: Sequence[TopicPartition]) -> None:
+    def _report_matches(self, pattern: str, partitions: Sequence[TopicPartition]) -> None:
         """Log it once if a pattern matches nothing."""
-        if not found and not self._is_unmatched:
+        if not partitions and not self._is_unmatched:
             logger.warning(
                 "Kafka: subscribePattern %r matches no topic that this user may describe; %s",
                 pattern,
                 "the query waits for one" if self._is_stream else "nothing is read",
             )
-        self._is_unmatched = not found
+        self._is_unmatched = not partitions
 
     def _ask(self, question: Callable[[ConsumerClient], Answer]) -> Answer:
         attempt = 1
@@ -240,12 +248,12 @@ def _is_missing_topic(error: KafkaError) -> bool:
     return isinstance(error, BrokerError) and error.name == _UNKNOWN_TOPIC
 
 
-def _has_all(found: Iterable[TopicPartition], selection: Selection) -> bool:
+def _has_all(existing: Iterable[TopicPartition], selection: Selection) -> bool:
     """Return whether nothing that a selection names is missing."""
     match selection:
         case Subscribe(topics):
-            return {one.topic for one in found}.issuperset(topics)
+            return {partition.topic for partition in existing}.issuperset(topics)
         case Assign(partitions):
-            return set(found).issuperset(partitions)
+            return set(existing).issuperset(partitions)
         case SubscribePattern():
             return True

@@ -191,7 +191,11 @@ class StreamDriver:
         end = latest
         if pinned is not None:
             end = StreamOffsets(
-                {one: pinned.get(one, latest[one]) for one in latest if one in start},
+                {
+                    partition: pinned.get(partition, latest[partition])
+                    for partition in latest
+                    if partition in start
+                },
                 # An offset goes with the log in which it was found.
                 {**latest.topic_ids, **start.topic_ids},
                 {**latest.epochs, **start.epochs},
@@ -243,7 +247,7 @@ class StreamDriver:
         losses = lost_with_topics(replaced, start)
         if first is not None:
             # Nothing has been read up to a start that was looked up.
-            losses = tuple(one for one in losses if one.topic_partition in first.given)
+            losses = tuple(loss for loss in losses if loss.topic_partition in first.given)
         known = start.without(replaced)
         planned = plan_ranges(
             known,
@@ -263,19 +267,30 @@ class StreamDriver:
 
         The leader of a later epoch is asked where the log of the start's epoch ends (KIP-320).
         """
-        ids = self._cluster.ids(one for one in start if one in end and one in start.epochs)
-        newest = {one: max(end.epochs.get(one, -1), it.leader_epoch) for one, it in ids.items()}
-        ends = self._cluster.epoch_ends(
-            {one: start.epochs[one] for one in ids if newest[one] > start.epochs[one]}
+        ids = self._cluster.ids(
+            partition for partition in start if partition in end and partition in start.epochs
         )
-        return {one: offset for one, offset in ends.items() if offset < start[one]}
+        newest = {
+            partition: max(end.epochs.get(partition, -1), partition_ids.leader_epoch)
+            for partition, partition_ids in ids.items()
+        }
+        ends = self._cluster.epoch_ends(
+            {
+                partition: start.epochs[partition]
+                for partition in ids
+                if newest[partition] > start.epochs[partition]
+            }
+        )
+        return {
+            partition: offset for partition, offset in ends.items() if offset < start[partition]
+        }
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> Offsets:
         new = new_partitions(start, end)
         if not new:
             return {}
         existing = set(self._cluster.remaining_partitions())
-        return self._cluster.earliest([one for one in new if one in existing])
+        return self._cluster.earliest([partition for partition in new if partition in existing])
 
     def commit(self, end: Offsets) -> None:
         """Commit the progress to commitGroup, if it is set."""
@@ -370,9 +385,9 @@ def _plain(offsets: Callable[[], Offsets]) -> dict[str, dict[str, int]]:
 def _warn_of_replay(first: Start, end: Offsets) -> None:
     """Log where the first batch begins now, if retention may have removed some of it meanwhile."""
     moved = [
-        f"{one} (offset {offset})"
-        for one, offset in sorted(first.offsets.items())
-        if offset and one in end and one not in first.from_latest | first.given
+        f"{partition} (offset {offset})"
+        for partition, offset in sorted(first.offsets.items())
+        if offset and partition in end and partition not in first.from_latest | first.given
     ]
     if moved:
         logger.warning(

@@ -102,8 +102,8 @@ class Read(NamedTuple):
             raise for_user(error) from error.__cause__
 
     def _batches(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        wanted: PartitionRange | None = None if partition is None else partition.value
-        if wanted is None or wanted.start >= wanted.end:
+        partition_range: PartitionRange | None = None if partition is None else partition.value
+        if partition_range is None or partition_range.start >= partition_range.end:
             return
         from spark_kafka_sink.consumer.range_reader import read_range
 
@@ -114,7 +114,7 @@ class Read(NamedTuple):
         with client_cache().borrow(self.options.consumer) as client:
             batches = read_range(
                 client,
-                wanted,
+                partition_range,
                 arrow_columns(self.columns),
                 fail_on_data_loss=self.options.fail_on_data_loss,
                 on_data_loss=_warn,
@@ -127,10 +127,10 @@ class Read(NamedTuple):
                     yield batch
         logger.info(
             "read %s-%d from offset %d to %d: %d rows, %d bytes in %.3f s",
-            wanted.topic,
-            wanted.partition,
-            wanted.start,
-            wanted.end,
+            partition_range.topic,
+            partition_range.partition,
+            partition_range.start,
+            partition_range.end,
             rows,
             size,
             time.monotonic() - started,
@@ -142,15 +142,22 @@ def _with_ids(
 ) -> list[InputPartition]:
     from spark_kafka_sink.consumer.fetch.range_values import PartitionRange
 
-    ids = cluster.ids(dict.fromkeys(one.topic_partition for one in ranges))
-    found = []
-    for one in ranges:
-        place = one.topic_partition
-        topic_id, leader_epoch = ids.get(place, (None, NO_LEADER_EPOCH))
-        topic_id = topic_ids.get(place.topic, topic_id)
-        wanted = PartitionRange(*place, one.start, one.end, topic_id, leader_epoch, one.start_epoch)
-        found.append(InputPartition(wanted))
-    return found
+    ids = cluster.ids(dict.fromkeys(offset_range.topic_partition for offset_range in ranges))
+    partitions = []
+    for offset_range in ranges:
+        topic_partition = offset_range.topic_partition
+        topic_id, leader_epoch = ids.get(topic_partition, (None, NO_LEADER_EPOCH))
+        topic_id = topic_ids.get(topic_partition.topic, topic_id)
+        partition_range = PartitionRange(
+            *topic_partition,
+            offset_range.start,
+            offset_range.end,
+            topic_id,
+            leader_epoch,
+            offset_range.start_epoch,
+        )
+        partitions.append(InputPartition(partition_range))
+    return partitions
 
 
 def _warn(loss: DataLoss) -> None:

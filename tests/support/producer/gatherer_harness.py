@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.gathering.append_lock import AppendLock
     from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
-    from spark_kafka_sink.producer.gathering.interfaces import BufferListener
+    from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
 
 NOW_MS = 1_700_000_000_000
 
@@ -46,7 +46,7 @@ class GathererHarness:
         *,
         partitions: int = 1,
         lingers: bool = True,
-        listener: BufferListener | None = None,
+        listener: SenderMetrics | None = None,
         callbacks: CallbackQueue | None = None,
         **settings: object,
     ) -> None:
@@ -108,7 +108,7 @@ class GathererHarness:
             callbacks=callbacks,
         )
 
-    # --- the sending side (`interfaces.SendingSide`), with `enqueue` and `is_queue_empty`
+    # --- the way of closed batches (as `ProducerCore`), with `enqueue` and `is_queue_empty`
 
     is_network_thread = False
 
@@ -141,7 +141,7 @@ class GathererHarness:
     # --- the producer's interface to its futures
 
     def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
-        """Write the staged records, see `record_futures.Gathering`."""
+        """Write the staged records, see `RecordStaging.write_staged`."""
         self.gatherer.write_staged(give_up_at, unless)
 
     def monotonic(self) -> float:
@@ -151,7 +151,7 @@ class GathererHarness:
     def check_may_wait(self) -> None:
         """Do nothing: any thread may wait."""
 
-    # --- the cluster (`interfaces.ClusterView`)
+    # --- the cluster (as `ProducerCore`)
 
     snapshot = MetadataSnapshot()
 

@@ -114,6 +114,18 @@ def test_every_module_is_mutated():
     assert package == set(mutable_modules(root))
 
 
+def test_each_mutant_without_a_difference_is_of_the_code_as_it_is():
+    """The list of those that no test can notice has no entries of code that has changed."""
+    entries = [line for line in mutants.EQUIVALENT.read_text().splitlines() if line[:1] not in "# "]
+    assert entries
+    assert [] == [
+        entry
+        for entry in entries
+        for path, _, change in [entry.partition(": ")]
+        if change.partition(" => ")[0] not in (mutants.ROOT / path).read_text()
+    ]
+
+
 def test_modules_are_chosen_by_a_part_of_their_path():
     """A sample can be drawn from a single module."""
     assert [Path(MODULE)] == mutable_modules(Path(mutants.ROOT), "/crc32c")

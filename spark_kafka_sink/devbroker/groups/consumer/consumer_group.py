@@ -15,7 +15,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -25,8 +25,10 @@ from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
+    from spark_kafka_sink.devbroker.cluster.partition import Topic
+    from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
     from spark_kafka_sink.devbroker.groups.consumer.regex_resolution import RegexResolution
 
 DEFAULT_ASSIGNOR = "uniform"
@@ -39,36 +41,6 @@ class TopicIdPartition(NamedTuple):
 
     topic_id: uuid.UUID
     partition: int
-
-
-class SubscribedTopic(Protocol):
-    """What groups need to know of a topic."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def topic_id(self) -> uuid.UUID:
-        """Its id."""
-
-    @property
-    def partitions(self) -> Sequence[object]:
-        """Its partitions."""
-
-
-class TopicsView(Protocol):
-    """The topics of the cluster."""
-
-    @property
-    def names(self) -> set[str]:
-        """The names of all topics."""
-
-    def find(self, name: str) -> SubscribedTopic | None:
-        """Return the topic with this name, or None."""
-
-    def find_by_id(self, topic_id: uuid.UUID) -> SubscribedTopic | None:
-        """Return the topic with this id, or None."""
 
 
 class ConsumerGroupState(StrEnum):
@@ -224,7 +196,9 @@ class ConsumerGroup:
     @property
     def last_resolved_ms(self) -> int | None:
         """When the regular expressions were last resolved; None if none ever was."""
-        return max((each.timestamp_ms for each in self.resolved_regexes.values()), default=None)
+        return max(
+            (resolved.timestamp_ms for resolved in self.resolved_regexes.values()), default=None
+        )
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         """Return the member with a group instance id, or None."""
@@ -286,9 +260,7 @@ class ConsumerGroup:
             return member.subscribed_topic_names
         return member.subscribed_topic_names | resolved.topics
 
-    def subscribed_topics(
-        self, member: ConsumerMember, topics: TopicsView
-    ) -> dict[uuid.UUID, SubscribedTopic]:
+    def subscribed_topics(self, member: ConsumerMember, topics: Topics) -> dict[uuid.UUID, Topic]:
         """Return the existing topics to which a member subscribes, by id."""
         found = (topics.find(name) for name in self.subscriptions(member))
         return {topic.topic_id: topic for topic in found if topic is not None}
@@ -297,19 +269,19 @@ class ConsumerGroup:
         """Return the names of the topics to which members subscribe, existing or not."""
         return frozenset().union(*map(self.subscriptions, self.members.values()))
 
-    def compute_metadata_hash(self, topics: TopicsView) -> int:
+    def compute_metadata_hash(self, topics: Topics) -> int:
         """Return a hash of the subscribed topics, their ids and their numbers of partitions.
 
         Kafka's hash has the same purpose but other values, with which it would replace these.
         """
-        found = {
+        metadata = {
             topic.name: (str(topic.topic_id), len(topic.partitions))
             for member in self.members.values()
             for topic in self.subscribed_topics(member, topics).values()
         }
-        if not found:
+        if not metadata:
             return 0
-        digest = hashlib.sha256(repr(sorted(found.items())).encode()).digest()
+        digest = hashlib.sha256(repr(sorted(metadata.items())).encode()).digest()
         return int.from_bytes(digest[:8], "big", signed=True)
 
     def check_offset_commit(

@@ -203,10 +203,10 @@ def _with_epochs(partitions: Mapping[TopicIdPartition, int]) -> tuple[CurrentTop
 
 def partitions_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[uuid.UUID, list[int]]:
     """Return the sorted indexes of partitions by topic id."""
-    found: dict[uuid.UUID, list[int]] = defaultdict(list)
+    indexes: dict[uuid.UUID, list[int]] = defaultdict(list)
     for topic_id, index in sorted(partitions):
-        found[topic_id].append(index)
-    return found
+        indexes[topic_id].append(index)
+    return indexes
 
 
 def _group_record(kind: int, group_id: str, value: Message | None) -> KeyValue:
@@ -292,33 +292,35 @@ def _replay_member(group: ConsumerGroup, kind: int, member_id: str, value: bytes
 
 
 def _with_metadata(member: ConsumerMember, value: bytes) -> ConsumerMember:
-    kept = decode_versioned(ConsumerGroupMemberMetadataValue, value)
+    metadata = decode_versioned(ConsumerGroupMemberMetadataValue, value)
     return replace(
         member,
-        instance_id=kept.instance_id,
-        rack_id=kept.rack_id,
-        client_id=kept.client_id,
-        client_host=kept.client_host,
-        subscribed_topic_names=frozenset(kept.subscribed_topic_names),
-        subscribed_topic_regex=kept.subscribed_topic_regex or "",
-        rebalance_timeout_ms=kept.rebalance_timeout_ms,
-        server_assignor=kept.server_assignor,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=frozenset(metadata.subscribed_topic_names),
+        subscribed_topic_regex=metadata.subscribed_topic_regex or "",
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        server_assignor=metadata.server_assignor,
     )
 
 
 def _with_assignment(member: ConsumerMember, value: bytes) -> ConsumerMember:
-    kept = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value)
+    assignment = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value)
     try:
-        state = MemberState(kept.state)
+        state = MemberState(assignment.state)
     except ValueError:
-        raise DecodeError(f"{kept.state} is not the state of a member") from None
+        raise DecodeError(f"{assignment.state} is not the state of a member") from None
     return replace(
         member,
-        member_epoch=kept.member_epoch,
-        previous_member_epoch=kept.previous_member_epoch,
+        member_epoch=assignment.member_epoch,
+        previous_member_epoch=assignment.previous_member_epoch,
         state=state,
-        assigned=_from_epochs(kept.assigned_partitions, kept.member_epoch),
-        pending_revocation=_from_epochs(kept.partitions_pending_revocation, kept.member_epoch),
+        assigned=_from_epochs(assignment.assigned_partitions, assignment.member_epoch),
+        pending_revocation=_from_epochs(
+            assignment.partitions_pending_revocation, assignment.member_epoch
+        ),
     )
 
 
@@ -326,7 +328,7 @@ def _from_epochs(
     topics: Iterable[CurrentTopicPartitions], member_epoch: int
 ) -> dict[TopicIdPartition, int]:
     """Return partitions with their epochs; before KIP-1251 these were not written."""
-    found: dict[TopicIdPartition, int] = {}
+    partition_epochs: dict[TopicIdPartition, int] = {}
     for topic in topics:
         epochs = topic.assignment_epochs or (member_epoch,) * len(topic.partitions)
         if len(epochs) != len(topic.partitions):
@@ -334,5 +336,5 @@ def _from_epochs(
                 f"{len(topic.partitions)} partitions have {len(epochs)} assignment epochs"
             )
         for index, epoch in zip(topic.partitions, epochs, strict=True):
-            found[TopicIdPartition(topic.topic_id, index)] = epoch
-    return found
+            partition_epochs[TopicIdPartition(topic.topic_id, index)] = epoch
+    return partition_epochs

@@ -44,8 +44,8 @@ def reconcile(
     )
     if waits or member.is_reconciled_to(target_epoch):
         return _without_unsubscribed(member, subscribed, owned) if subscription_changed else member
-    wanted = {partition for partition in target if partition.topic_id in subscribed}
-    return _next_assignment(member, wanted, target_epoch, taken, owned)
+    subscribed_target = {partition for partition in target if partition.topic_id in subscribed}
+    return _next_assignment(member, subscribed_target, target_epoch, taken, owned)
 
 
 def _owns_any(
@@ -79,13 +79,13 @@ def _without_unsubscribed(
 
 def _next_assignment(
     member: ConsumerMember,
-    wanted: set[TopicIdPartition],
+    target: set[TopicIdPartition],
     target_epoch: int,
     taken: Collection[TopicIdPartition],
     owned: Collection[TopicIdPartition] | None,
 ) -> ConsumerMember:
-    kept = {p: epoch for p, epoch in member.assigned.items() if p in wanted}
-    revoked = {p: epoch for p, epoch in member.assigned.items() if p not in wanted}
+    kept = {p: epoch for p, epoch in member.assigned.items() if p in target}
+    revoked = {p: epoch for p, epoch in member.assigned.items() if p not in target}
     if revoked and _owns_any(owned, revoked):
         return replace(
             member,
@@ -94,7 +94,7 @@ def _next_assignment(
             assigned=kept,
             pending_revocation=revoked,
         )
-    missing = wanted - kept.keys()
+    missing = target - kept.keys()
     unreleased = missing.intersection(taken)
     return replace(
         member,

@@ -43,7 +43,6 @@ class RegexResolution:
     """The expressions of a group, the names of all topics, and the matches found so far."""
 
     def __init__(self, group_id: str, regexes: Iterable[str], names: frozenset[str]) -> None:
-        """Start with no name checked."""
         self.names = names
         #: The topics of the expressions that are resolved.
         self.topics: dict[str, frozenset[str]] = {}

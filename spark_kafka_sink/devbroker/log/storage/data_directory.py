@@ -118,14 +118,14 @@ class Reserve:
 
         If the disk has less space than that, the next call continues.
         """
-        wanted = released or min(self._largest, int(self._free_bytes() * RESERVED_SHARE))
-        if wanted <= self._size:
+        target = released or min(self._largest, int(self._free_bytes() * RESERVED_SHARE))
+        if target <= self._size:
             return
         with suppress(OSError):
             descriptor = disk.open_file(self._path, create=True)
             try:
-                while self._size < wanted:
-                    self._size += disk.write(descriptor, bytes(wanted - self._size), self._size)
+                while self._size < target:
+                    self._size += disk.write(descriptor, bytes(target - self._size), self._size)
             finally:
                 os.close(descriptor)
 

@@ -111,12 +111,12 @@ class LogSegment:
         """Find the first and the largest timestamp of the records that existed at opening."""
         first = next(self.records.spans(0), None)
         self._rolling_based_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
-        found = self.time_index.last_entry
+        largest = self.time_index.last_entry
         # Batches after the last entry may have later timestamps.
-        for span in self.records.spans(self.offset_index.lookup(found.offset).position):
-            if span.max_timestamp > found.timestamp:
-                found = TimestampOffset(span.max_timestamp, span.last_offset)
-        self._max_timestamp, self._offset_of_max_timestamp = found
+        for span in self.records.spans(self.offset_index.lookup(largest.offset).position):
+            if span.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(span.max_timestamp, span.last_offset)
+        self._max_timestamp, self._offset_of_max_timestamp = largest
 
     @property
     def is_dirty(self) -> bool:

@@ -51,7 +51,7 @@ class SegmentRecords(Protocol):
         """Whether there may be bytes after the end, which must still be truncated."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the batches are stored, for messages."""
 
     def read(self, start: int, end: int) -> list[memoryview]:
@@ -96,10 +96,9 @@ class MemoryRecords:
     __slots__ = ("_batches", "_positions", "size_in_bytes")
 
     is_torn = False
-    place = "memory"
+    location = "memory"
 
     def __init__(self) -> None:
-        """Start without batches."""
         self.size_in_bytes = 0
         self._batches: list[memoryview] = []
         self._positions: list[int] = []
@@ -153,7 +152,6 @@ class FileRecords:
     __slots__ = ("file",)
 
     def __init__(self, file: AppendFile) -> None:
-        """Use the batches in the file."""
         self.file = file
 
     @property
@@ -162,7 +160,7 @@ class FileRecords:
         return self.file.is_torn
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The file's path."""
         return str(self.file.path)
 

@@ -65,13 +65,13 @@ class TransactionIndex:
         Also returns True if later segments cannot have more of them (collectAbortedTxns).
         """
         first = bisect_left(self._entries, fetch_offset, key=lambda aborted: aborted.last_offset)
-        found = []
+        transactions = []
         for aborted in itertools.islice(self._entries, first, None):
             if aborted.first_offset < upper_bound:
-                found.append(aborted)
+                transactions.append(aborted)
             if aborted.last_stable_offset >= upper_bound:
-                return found, True
-        return found, False
+                return transactions, True
+        return transactions, False
 
     def check(self, base_offset: int) -> None:
         """Raise CorruptRecordError unless the markers are in the segment and in order."""

@@ -64,23 +64,23 @@ class _Built:
     is_network_thread = False
 
     def enqueue(self, batch: ProducerBatch) -> bool:
-        """Collect a closed batch; see `interfaces.SendingSide`."""
+        """Collect a closed batch; see `ProducerCore`."""
         self.batches.append(batch)
         return True
 
     def wake_network_thread(self) -> None:
-        """Count the call; see `interfaces.SendingSide`."""
+        """Count the call; see `ProducerCore`."""
         self.wakes += 1
 
     def note_loss(self, error: Exception) -> None:
-        """Do nothing; see `interfaces.SendingSide`."""
+        """Do nothing; see `ProducerCore`."""
 
     def leaders(self, topic: str) -> list[int]:
-        """Return the leader of each partition, as `interfaces.ClusterView` specifies."""
+        """Return the leader of each partition, as `ProducerCore` does."""
         return [0 if partition in self.led else -1 for partition in range(max(self.led) + 1)]
 
     def queue_sizes(self, topic: str) -> dict[int, int]:
-        """Return no queue sizes, as if no batch were queued; see `interfaces.ClusterView`."""
+        """Return no queue sizes, as if no batch were queued; see `ProducerCore`."""
         return {}
 
     def append(self, *args, partition_count: int = 3, led=None, first_row=0, **given) -> None:

@@ -207,7 +207,7 @@ def test_code_in_a_zip_uses_the_same_kernels(warm_cache, tmp_path, name):
     """Applications that ship the package in a zip file share the compiled kernels."""
     archive = tmp_path / name
     with zipfile.ZipFile(archive, "w") as zipped:
-        for source in PACKAGE.rglob("*.py"):
+        for source in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")):
             zipped.write(source, source.relative_to(PACKAGE.parent))
     hits, _, module = run(path=archive, NUMBA_CACHE_DIR=str(warm_cache))
     assert (2, True) == (hits, module.startswith(str(archive)))
