@@ -115,12 +115,12 @@ class BatchBuilder:
         pool: BufferPool,
         compression: BatchCompression,
         batch_sizes: BatchSizes,
-        sending: ProducerCore,
+        core: ProducerCore,
         clock: Callable[[], float],
         lingers: bool,
         listener: SenderMetrics | None = None,
     ) -> None:
-        """Create a builder that passes closed batches to `sending`.
+        """Create a builder that passes closed batches to `core`.
 
         `clock` returns monotonic seconds. With `lingers` the age of a batch counts from its
         opening, as in Java, otherwise from its closing: slow input must never expire an open batch.
@@ -128,7 +128,7 @@ class BatchBuilder:
         self._open = open_batches
         self._placement = placement
         self._pool = pool
-        self._sending = sending
+        self._core = core
         self._clock = clock
         self._lingers = lingers
         self._linger = config.linger_ms / 1000
@@ -417,11 +417,11 @@ class BatchBuilder:
                 since += self._open.used_bytes(slot)
                 must_wake |= self._close(slot)
                 if must_wake and since >= WAKE_BYTES:
-                    self._sending.wake_network_thread()
+                    self._core.wake_network_thread()
                     must_wake, since = False, 0
         finally:
             if must_wake:
-                self._sending.wake_network_thread()
+                self._core.wake_network_thread()
 
     def close_due(self, now: float) -> float:
         """Close the batches that have waited for linger.ms and can be sent at once.
@@ -430,7 +430,7 @@ class BatchBuilder:
         delivery.timeout.ms. Returns the time at which the next batch will be due, or will have
         waited that long; `NEVER` if no batch is left open.
         """
-        return self._close_due(now, self._sending.sendable_at)
+        return self._close_due(now, self._core.sendable_at)
 
     def _close_due(
         self, now: float, sendable_at: Callable[[TopicPartition, float], float]
@@ -449,7 +449,7 @@ class BatchBuilder:
 
     def _next_in_queue_at(self, topic_partition: TopicPartition, now: float) -> float:
         """Return `now` if only the network decides when a batch of this partition is sent."""
-        return now if self._sending.is_queue_empty(topic_partition) else NEVER
+        return now if self._core.is_queue_empty(topic_partition) else NEVER
 
     def abort_open(self, error: Exception) -> bool:
         """Fail the records in open batches (like `RecordAccumulator.abort_undrained_batches`).
@@ -473,7 +473,7 @@ class BatchBuilder:
     def close(self, slot: int) -> None:
         """Close one open batch and enqueue it, in parts if it compressed less than expected."""
         if self._close(slot):
-            self._sending.wake_network_thread()
+            self._core.wake_network_thread()
 
     def _close(self, slot: int) -> bool:
         """Close one open batch; return whether the network thread must be woken to send it."""
@@ -488,7 +488,7 @@ class BatchBuilder:
             # Every future must complete, and lost rows without a future must be noted.
             failure = interruption_error(error)
             result.fail(failure)
-            self._sending.note_loss(failure)
+            self._core.note_loss(failure)
             raise
         return False
 
@@ -558,7 +558,7 @@ class BatchBuilder:
         If this raises, the memory of what is in no queue has been freed.
         """
         if self._enqueue(filled):
-            self._sending.wake_network_thread()
+            self._core.wake_network_thread()
 
     def _enqueue(self, filled: FilledBlock) -> bool:
         must_wake = False
@@ -568,16 +568,16 @@ class BatchBuilder:
             self.discard(filled)
             raise
         try:
-            if not (batches[0].is_compressed or self._sending.is_network_thread):
+            if not (batches[0].is_compressed or self._core.is_network_thread):
                 self._compress(batches)
             while batches:
                 # From here on the queues own it, even if they refuse it.
-                must_wake = self._sending.enqueue(batches.pop(0)) or must_wake
+                must_wake = self._core.enqueue(batches.pop(0)) or must_wake
         except BaseException:
             for batch in batches:
                 batch.free(self._pool)
             if must_wake:
-                self._sending.wake_network_thread()
+                self._core.wake_network_thread()
             raise
         return must_wake
 

@@ -68,8 +68,7 @@ class RecordGatherer:
         *,
         builder: BatchBuilder,
         open_batches: OpenBatches,
-        cluster: ProducerCore,
-        sending: ProducerCore,
+        core: ProducerCore,
         wall_clock_ms: Callable[[], int],
         clock: Callable[[], float],
         linger: float | None,
@@ -78,14 +77,13 @@ class RecordGatherer:
     ) -> None:
         """Create a gatherer; `linger` and `max_block` are in seconds.
 
-        `linger` is None if only callers close batches. `cluster` must know every topic of a staged
+        `linger` is None if only callers close batches. `core` must know every topic of a staged
         record. `callbacks` runs the callbacks of records that are added to no batch; by default
         they are called where the record fails.
         """
         self._builder = builder
         self._open = open_batches
-        self._cluster = cluster
-        self._sending = sending
+        self._core = core
         self._wall_clock_ms = wall_clock_ms
         self._clock = clock
         self._linger = linger
@@ -116,7 +114,7 @@ class RecordGatherer:
             except BaseException:
                 # The caller was interrupted, and no later record would wake the others.
                 self._lock.note_progress()
-                self._sending.wake_network_thread()
+                self._core.wake_network_thread()
                 raise
         if self._failed_by is not None:
             # The record was staged while all others were being failed.
@@ -125,8 +123,8 @@ class RecordGatherer:
     @property
     def _is_idle(self) -> bool:
         """Whether no record is on its way, and the caller is a thread that sends."""
-        sending = self._sending
-        return not (self._open or sending.has_incomplete or sending.is_network_thread)
+        core = self._core
+        return not (self._open or core.has_incomplete or core.is_network_thread)
 
     def _send_at_once(self) -> bool:
         """Send what is staged in a batch of its own, unless another thread holds the lock.
@@ -150,13 +148,13 @@ class RecordGatherer:
 
     def _wake_if_too_late_for(self, since: float) -> None:
         if self._linger is not None and since + self._linger < self._next_check_at:
-            self._sending.wake_network_thread()
+            self._core.wake_network_thread()
 
     def _on_release(self) -> None:
         since = self.staged_since
         # The network thread wants nothing of what is in closed batches only.
         if self._was_locked_out and (since is not None or self._open):
-            self._sending.wake_network_thread()
+            self._core.wake_network_thread()
         else:
             # A record is still staged if there was no memory for it.
             first = self._builder.first_opened_at
@@ -196,7 +194,7 @@ class RecordGatherer:
 
         # With the lock held, so that no record moves from one transaction to another.
         def write() -> None:
-            self._sending.fail_if_transaction_not_ready()
+            self._core.fail_if_transaction_not_ready()
             with self._reporting_interrupts():
                 self._write_all_staged(give_up_at)
                 self._builder.append(
@@ -264,7 +262,7 @@ class RecordGatherer:
             with self._reporting_interrupts():
                 shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
                 if shortage is not None and self.staged.withdraw(future, shortage):
-                    self._sending.note_failed_send(shortage, 1)
+                    self._core.note_failed_send(shortage, 1)
         finally:
             self._lock.is_held = False
             self._lock.unlock()
@@ -328,7 +326,7 @@ class RecordGatherer:
         """
         # The holder of the lock may be waiting for memory that the network thread frees by this
         # abort.
-        self._sending.wake_network_thread()
+        self._core.wake_network_thread()
 
         def fail() -> None:
             self._builder.abort_open(error)
@@ -390,7 +388,7 @@ class RecordGatherer:
             # while one moves to a larger block. Continuing would acknowledge everything except that
             # batch.
             failure = interruption_error(error)
-            self._sending.refuse(failure)
+            self._core.refuse(failure)
             self._failed_by = failure
             self._fail_staged_and_open(failure)
             raise
@@ -439,10 +437,10 @@ class RecordGatherer:
             return False
         is_sent = send_single(
             record,
-            self._cluster.count_partitions(record.topic),
+            self._core.count_partitions(record.topic),
             staged=self.staged,
             builder=self._builder,
-            sending=self._sending,
+            core=self._core,
             now_ms=self._wall_clock_ms(),
             opened_at=began_at,
         )
@@ -464,11 +462,11 @@ class RecordGatherer:
         if refusal is not None:
             chunk.fail(range(len(chunk.futures)), refusal)
             return None
-        counts = [self._cluster.count_partitions(topic) for topic in chunk.columns.topics]
+        counts = [self._core.count_partitions(topic) for topic in chunk.columns.topics]
         missing = chunk.missing_partitions(counts)
         if missing:
             for error in missing.values():
-                self._sending.note_failed_send(error, 1)
+                self._core.note_failed_send(error, 1)
             self.staged.refuse(chunk, missing)
             return None
         if give_up_at is not None and give_up_at >= self._clock() + self._max_block:
@@ -477,7 +475,7 @@ class RecordGatherer:
         watcher = ChunkWatcher(
             chunk,
             self._open,
-            on_refused=self._sending.note_failed_send,
+            on_refused=self._core.note_failed_send,
             on_progress=self._lock.note_progress,
             stays_staged=lambda: is_short or unless(),
         )
@@ -499,7 +497,7 @@ class RecordGatherer:
         except BaseException as error:
             rest = chunk.unresolved(watcher.next_row)
             failure = interruption_error(error)
-            self._sending.note_failed_send(failure, len(rest))
+            self._core.note_failed_send(failure, len(rest))
             chunk.fail(rest, failure)
             chunk.register_callbacks()
             if not isinstance(error, Exception):
@@ -509,7 +507,7 @@ class RecordGatherer:
     def _refusal(self) -> Exception | None:
         if self._failed_by is None:
             try:
-                self._sending.fail_if_transaction_not_ready()
+                self._core.fail_if_transaction_not_ready()
             except KafkaError as error:
                 return error
         return self._failed_by
@@ -583,7 +581,7 @@ class RecordGatherer:
         self._lock.acquire()
         try:
             if self._fail_staged_and_open(error):
-                self._sending.refuse(error)
+                self._core.refuse(error)
         finally:
             self._lock.release()
 
@@ -594,7 +592,7 @@ def send_single(
     *,
     staged: StagedRecords,
     builder: BatchBuilder,
-    sending: ProducerCore,
+    core: ProducerCore,
     now_ms: int,
     opened_at: float,
 ) -> bool:
@@ -622,7 +620,7 @@ def send_single(
         else:
             filled.result.fail(failure)
         # Its caller got no future, so only the transaction can tell that the record is missing.
-        sending.note_failed_send(failure, 1)
-        sending.note_loss(failure)
+        core.note_failed_send(failure, 1)
+        core.note_loss(failure)
         raise
     return True

@@ -63,7 +63,7 @@ class RowPlacement:
         open_batches: OpenBatches,
         *,
         partitioner: KeyRule | Partitioner,
-        cluster: ProducerCore,
+        core: ProducerCore,
         latencies: NodeLatencies,
         rng: random.Random,
     ) -> None:
@@ -73,7 +73,7 @@ class RowPlacement:
         self._plug_in = None if isinstance(partitioner, KeyRule) else partitioner
         self._ignore_keys = config.partitioner_ignore_keys
         self._by_load = config.partitioner_adaptive_partitioning_enable
-        self._cluster = cluster
+        self._core = core
         self._latencies = latencies
         self._rng = rng
         self._built_in: dict[str, BuiltInPartitioner] = {}
@@ -86,9 +86,9 @@ class RowPlacement:
         Raises InvalidTopicError or InvalidPartitionError, with row numbers starting at `first_row`.
         """
         if self._plug_in is not None:
-            cluster = self._cluster.snapshot
+            cluster = self._core.snapshot
             topics = [
-                TopicPartitions(name, count, led_partitions(self._cluster.leaders(name)), cluster)
+                TopicPartitions(name, count, led_partitions(self._core.leaders(name)), cluster)
                 for name, count in zip(columns.topics, partition_counts, strict=True)
             ]
             columns = place_rows(self._plug_in, columns, topics, first_row=first_row)
@@ -170,10 +170,10 @@ class RowPlacement:
         if partitioner is None:
             partitioner = self._built_in[topic_name] = BuiltInPartitioner(self._rng)
         # Partitions that were added to the topic after these rows were counted have no slots yet.
-        leaders = self._cluster.leaders(topic_name)[: topic.partition_count]
+        leaders = self._core.leaders(topic_name)[: topic.partition_count]
         led = led_partitions(leaders)
         if self._by_load and led:
-            sizes = self._cluster.queue_sizes(topic_name)
+            sizes = self._core.queue_sizes(topic_name)
             # Mostly no queue has a batch: then all weights are equal.
             loads = partition_loads(leaders, sizes, self._latencies) if sizes else NO_LOADS
             partitioner.update_load_stats(*loads)

@@ -46,7 +46,7 @@ class _Built:
                 config,
                 open_batches,
                 partitioner=DEFAULT_KEY_RULE,
-                cluster=self,
+                core=self,
                 latencies=NodeLatencies(0),
                 rng=random.Random(1),
             ),
@@ -56,7 +56,7 @@ class _Built:
                 lambda topic: config.batch_size,
             ),
             batch_sizes=BatchSizes(config.batch_size),
-            sending=self,
+            core=self,
             clock=lambda: 0.0,
             lingers=False,
         )

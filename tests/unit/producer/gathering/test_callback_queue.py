@@ -120,8 +120,7 @@ def _with_callbacks(harness: GathererHarness, queue: CallbackQueue) -> RecordGat
     return RecordGatherer(
         builder=harness.builder,
         open_batches=harness.gatherer._open,
-        cluster=harness,
-        sending=harness,
+        core=harness,
         wall_clock_ms=lambda: NOW_MS,
         clock=lambda: harness.now,
         linger=None,
