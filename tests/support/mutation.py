@@ -58,6 +58,10 @@ def mutable_modules(root: Path, only: str = "") -> list[Path]:
 
 #: How many tests of a module run before those of its room.
 _BEFORE_ROOM = 30
+#: A line that fewer tests run may have been run by chance: at the first import, for example.
+_FEW = 3
+#: The layers that build objects at their first use, which is all that coverage sees of it.
+_BUILT_ONCE = frozenset({"protocol"})
 #: The rooms of compiled code.
 _COMPILED = "kernel"
 
@@ -98,13 +102,19 @@ class TestsByLine:
         """Return the tests to run, the most specific first."""
         lines = self._ran.get(mutant.path, {})
         tests = set(lines.get(mutant.line, ()))
-        if tests:
+        if len(tests) >= _FEW and self._layer(mutant) not in _BUILT_ONCE:
             return self._by_specificity(tests)
+        if tests:
+            return [*self._by_specificity(tests), *self._of_room(mutant)]
         of_module = {test for of_line in lines.values() for test in of_line}
         # Code that only runs at import, such as a constant or a dataclass's repr, is attributed to
         # no test. Those of its room come early, since a stage is limited to so many tests.
         specific = self._by_specificity(of_module)
         return [*specific[:_BEFORE_ROOM], *self._of_room(mutant), *specific[_BEFORE_ROOM:]]
+
+    @staticmethod
+    def _layer(mutant: Mutant) -> str:
+        return Path(mutant.path).relative_to(PACKAGE).parts[0]
 
     def _of_room(self, mutant: Mutant) -> list[str]:
         """Return the folder with the tests of a room, and the test modules above it.

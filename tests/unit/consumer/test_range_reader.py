@@ -85,6 +85,15 @@ def test_a_range_has_the_records_between_its_offsets(client):
     assert ALL[33:144] == read_all(client, which)
 
 
+def test_no_more_than_100_mb_are_asked_for_at_once(broker):
+    """Settings may allow more than a response of Kafka's can have."""
+    seen = set()
+    broker.on(ApiKey.FETCH, lambda request, _: seen.add(request.max_bytes))
+    with reading(broker.bootstrap_servers, **{"fetch.max.bytes": 2**31 - 1}) as client:
+        assert ALL == read_all(client, range_of(client))
+    assert {104_857_600} == seen
+
+
 def test_small_answers_make_a_whole(broker, client):
     """A range that takes many answers has every record once, in order."""
     fetches = broker.on(ApiKey.FETCH, lambda *_: None)

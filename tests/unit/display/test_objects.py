@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from spark_kafka_sink import KafkaProducer, RecordMetadata
+from spark_kafka_sink import AdminClient, KafkaProducer, RecordMetadata
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.devbroker.topic_records import TopicRecords
 from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
@@ -293,6 +294,19 @@ def test_empty_metrics_are_shown():
 
 
 # --- the broker
+
+
+def test_the_broker_shows_how_many_records_it_has(devbroker):
+    """Deleted records do not count; the ends of the partitions are beside their number."""
+    devbroker.create_topic("orders", partitions=2)
+    with KafkaProducer({"bootstrap.servers": devbroker.bootstrap_servers}) as producer:
+        for number in range(7):
+            producer.send("orders", b"v", partition=number % 2)
+    partition = TopicPartition("orders", 0)
+    with AdminClient({"bootstrap.servers": devbroker.bootstrap_servers}) as admin:
+        admin.delete_records({partition: 3})
+    row = re.search(r"<tr>(?:(?!</tr>).)*orders.*?</tr>", devbroker._repr_html_(), re.DOTALL)
+    assert ["orders", "2", "4", "4, 3"] == re.findall(r"<td[^>]*>([^<]*)</td>", row[0])
 
 
 def test_start_returns_the_broker():

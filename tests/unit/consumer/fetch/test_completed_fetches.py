@@ -201,8 +201,10 @@ def test_the_buffered_partitions_are_those_with_a_fetch(buffer):
     assert {TP0} == buffer.buffered
 
 
-def test_fetches_of_other_partitions_can_be_dropped(buffer, state):
+def test_fetches_of_other_partitions_can_be_dropped(buffer, state, monkeypatch):
     """After a change of the assignment, only the fetches of its partitions are kept."""
+    drained = []
+    monkeypatch.setattr(CompletedFetch, "drain", lambda self: drained.append(self.partition))
     kept = fetch(TP1)
     for each in (fetch(TP0), kept, fetch(TP2)):
         buffer.add(each)
@@ -210,6 +212,7 @@ def test_fetches_of_other_partitions_can_be_dropped(buffer, state):
     buffer.retain({TP1})
 
     assert {TP1} == buffer.buffered
+    assert [TP0, TP2] == drained
     assert kept is buffer.next(state)
     buffer.retain(())
     assert 0 == len(buffer)

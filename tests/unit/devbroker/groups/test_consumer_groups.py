@@ -176,6 +176,16 @@ def test_new_topics_match_an_expression_after_ten_seconds(broker, members):
     assert (0, 3, [0, 0, 1, 2, 3]) == (error_code, epoch, sorted(assigned))
 
 
+@pytest.mark.parametrize("timeout_ms", [-2, 0, 300_000])
+def test_a_heartbeat_with_all_fields_is_answered_with_the_assignment(members, timeout_ms):
+    """Only -1 means that a heartbeat leaves the time-out out."""
+    members.join("a")
+    full = {"topics": ("t",), "timeout_ms": timeout_ms}
+    assert (0, 2, [0, 1, 2, 3]) == members.beat("a", 2, [0, 1, 2, 3], **full)
+    part = {**full, "timeout_ms": -1}
+    assert (0, 2, None) == members.beat("a", 2, [0, 1, 2, 3], **part)
+
+
 def test_an_expression_is_resolved_again_after_the_refresh_interval(broker, members):
     """Without new topics, expressions are resolved again after a time that can be set."""
     members.join("a", regex="t.*")
@@ -487,9 +497,10 @@ def test_an_empty_group_changes_its_protocol_on_disk(tmp_path):
     client.commit({("t", 0): 5}, member_id=member, generation_id=1)
     client.leave((member, None))
     assert (0, 2, [0]) == members.join("a")
+    expected = snapshot(cluster.broker)
 
     broker = cluster.restart()
-    assert "Stable" == state(broker)
+    assert ("Stable", expected) == (state(broker), snapshot(broker))
     members.broker = client.broker = broker
     assert (0, 5) == client.offsets("t", 0)["t", 0]
     members.beat("a", -1)

@@ -130,6 +130,20 @@ def test_a_segment_is_rolled_when_its_records_span_more_than_segment_ms():
     assert [0, 2, 4] == bases(log)
 
 
+def test_the_age_of_a_segment_is_known_after_a_restart(tmp_path):
+    """The first batch of a file that was opened again counts, as when it was written."""
+    config = TopicConfig(segment_ms=10)
+    log = open_log(tmp_path, config=config)
+    append(log, plain_batch([PlainRecord(timestamp=100)]))
+    log.close(0)
+    log = open_log(tmp_path, config=config)
+    for timestamp in (110, 111):
+        append(log, plain_batch([PlainRecord(timestamp=timestamp)]))
+
+    assert [0, 2] == bases(log)
+    log.directory.close()
+
+
 def test_a_segment_without_timestamps_ages_by_the_clock():
     """The timestamp of a record may be missing (-1)."""
     log = PartitionLog(config=TopicConfig(segment_ms=10), now_ms=1000)

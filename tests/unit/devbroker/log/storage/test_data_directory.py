@@ -142,6 +142,7 @@ def test_a_log_start_outlives_the_broker(cluster, again):
 def test_a_producer_id_is_never_given_out_twice(cluster, again):
     """Ids that may have been handed out before are skipped."""
     given = [ask(cluster.broker, INIT).producer_id for _ in range(3)]
+    assert [0, 1, 2] == given
     for _ in range(3):
         broker = again()
         given += [ask(broker, INIT).producer_id for _ in range(2)]
