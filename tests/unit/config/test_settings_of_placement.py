@@ -41,7 +41,7 @@ def _chosen(*, node_0_stuck_for=0.0, **settings):
         config,
         open_batches,
         partitioner=DEFAULT_KEY_RULE,
-        cluster=_Cluster(),
+        core=_Cluster(),
         latencies=latencies,
         rng=random.Random(7),
     )
