@@ -486,6 +486,26 @@ def test_a_heartbeat_that_cannot_be_written_changes_nothing(tmp_path, monkeypatc
     cluster.close()
 
 
+def test_a_resolution_that_cannot_be_stored_is_made_again(tmp_path, monkeypatch, caplog):
+    """The heartbeat that made it is answered, and a later one resolves the expressions again."""
+    cluster = DurableCluster(tmp_path / "data")
+    defaults = cluster.broker.settings.topic_defaults
+    cluster.broker.cluster.create_topic("t", partitions=2, config=defaults)
+    members = Members(cluster.broker)
+    members.join("a", regex="t.*")
+    members.beat("a", 1)
+    cluster.broker.cluster.create_topic("t2", partitions=1, config=defaults)
+    members.now += 11
+    with monkeypatch.context() as patch:
+        FaultyDisk(patch).fail_after(0, Failure.READ_ONLY)
+        assert (0, 2, None) == members.beat("a", 2)
+    assert "cannot store the resolved regular expressions of group g: " in caplog.text
+    assert (0, 2, None) == members.beat("a", 2)
+    error_code, epoch, assigned = members.beat("a", 2)
+    assert (0, 3, [0, 0, 1]) == (error_code, epoch, sorted(assigned))
+    cluster.close()
+
+
 def test_an_empty_group_changes_its_protocol_on_disk(tmp_path):
     """A group that was empty is read back with the protocol of its last member."""
     cluster = DurableCluster(tmp_path / "data")

@@ -258,6 +258,16 @@ def test_the_leader_epoch_is_checked(epoch, expected):
         ]
 
 
+@pytest.mark.parametrize(("version", "nodes"), [(15, ()), (16, (1,)), (17, (1,))])
+def test_the_leader_has_an_address_from_version_16_on(version, nodes):
+    """Before that, a response has no field for the addresses of nodes (KIP-951)."""
+    broker = broker_with_records((1,))
+    broker.cluster.topic("t").partitions[0].leadership.leader_epoch = 3
+    response = fetch(broker, [0], version, current_leader_epoch=2)
+    assert [ErrorCode.FENCED_LEADER_EPOCH] == errors(response)
+    assert nodes == tuple(node.node_id for node in response.node_endpoints)
+
+
 def test_a_reader_that_is_ahead_learns_where_its_log_has_parted():
     """A fetch with the last fetched epoch gets the end offset of that epoch (KIP-595)."""
     (partition,) = partitions(fetch(broker_with_records((4,)), [9], last_fetched_epoch=0))
