@@ -13,7 +13,6 @@ from spark_kafka_sink.model import (
     TopicPartition,
 )
 from spark_kafka_sink.producer.batch.error_rules import TxnAction
-from spark_kafka_sink.producer.transactions.transaction_requests import TransactionRequestQueue
 from spark_kafka_sink.producer.transactions.transactional_request_result import (
     TransactionalRequestResult,
 )
@@ -23,6 +22,7 @@ from spark_kafka_sink.producer.transactions.txn_request_handlers import (
     EndTxnHandler,
     FindCoordinatorHandler,
     InitProducerIdHandler,
+    TransactionRequestQueue,
     TxnOffsetCommitHandler,
     TxnRequestPriority,
 )
