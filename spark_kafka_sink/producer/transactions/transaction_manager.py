@@ -193,7 +193,7 @@ class TransactionManager:
             result = TransactionalRequestResult("send_offsets_to_transaction")
             self._operations.add_offsets(offsets, group_metadata, result)
             if self.epochs.is_transaction_v2:
-                self._partitions.note_started()
+                self._partitions.is_started = True
                 self._commit_offsets(result, offsets, group_metadata)
             else:
                 self._queue.put(
@@ -544,7 +544,7 @@ class TransactionManager:
                 self._partitions.accepted(handler.partitions)
                 handler.result.done()
             case AddOffsetsToTxnHandler():
-                self._partitions.note_started()
+                self._partitions.is_started = True
                 self._commit_offsets(handler.result, handler.offsets, handler.group_metadata)
             case EndTxnHandler():
                 producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)

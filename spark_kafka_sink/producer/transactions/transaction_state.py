@@ -189,41 +189,33 @@ class EpochRules:
 
     def __init__(self) -> None:
         """Start with the oldest protocol, until the coordinator's features are known."""
-        self._coordinator_bumps_epochs = False
-        self._is_transaction_v2 = False
+        #: Whether the open transaction, or the next, follows the rules of KIP-890.
+        self.is_transaction_v2 = False
+        #: Whether a new epoch can be requested.
+        self.coordinator_bumps_epochs = False
         self._next_is_transaction_v2 = False
         self._bump_required = False
 
     @property
-    def is_transaction_v2(self) -> bool:
-        """Whether the open transaction, or the next, follows the rules of KIP-890."""
-        return self._is_transaction_v2
-
-    @property
     def transaction_version(self) -> int:
         """The transaction.version of the open transaction; 1 includes older clusters."""
-        return TRANSACTION_V2 if self._is_transaction_v2 else TRANSACTION_V2 - 1
-
-    @property
-    def coordinator_bumps_epochs(self) -> bool:
-        """Whether a new epoch can be requested."""
-        return self._coordinator_bumps_epochs
+        return TRANSACTION_V2 if self.is_transaction_v2 else TRANSACTION_V2 - 1
 
     @property
     def can_renew_epoch(self) -> bool:
         """Whether the numbers can restart: EndTxn returns a new epoch, or one can be requested."""
-        return self._coordinator_bumps_epochs or self._is_transaction_v2
+        return self.coordinator_bumps_epochs or self.is_transaction_v2
 
     @property
     def next_needs_epoch(self) -> bool:
         """Whether a new epoch must be requested before the next transaction."""
         # Partitions of the last transaction must not count as added to the next one (KIP-890).
-        is_upgraded = self._next_is_transaction_v2 and not self._is_transaction_v2
+        is_upgraded = self._next_is_transaction_v2 and not self.is_transaction_v2
         return self._bump_required or is_upgraded
 
     def update_features(self, *, init_producer_id_version: int, transaction_version: int) -> None:
         """Update what the coordinator supports; the open transaction keeps its rules."""
-        self._coordinator_bumps_epochs = init_producer_id_version >= FIRST_VERSION_WITH_EPOCH_BUMP
+        self.coordinator_bumps_epochs = init_producer_id_version >= FIRST_VERSION_WITH_EPOCH_BUMP
         self._next_is_transaction_v2 = transaction_version >= TRANSACTION_V2
 
     def require_bump(self) -> None:
@@ -232,7 +224,7 @@ class EpochRules:
 
     def require_bump_after_failure(self) -> None:
         """Require a new epoch for the next transaction; under TV2 every transaction has one."""
-        self._bump_required = self._bump_required or not self._is_transaction_v2
+        self._bump_required = self._bump_required or not self.is_transaction_v2
 
     def bump_requested(self) -> None:
         """Record that the required epoch, if any, has been requested."""
@@ -240,7 +232,7 @@ class EpochRules:
 
     def adopt_version(self) -> None:
         """Make the next transaction follow the rules that the coordinator supports now."""
-        self._is_transaction_v2 = self._next_is_transaction_v2
+        self.is_transaction_v2 = self._next_is_transaction_v2
 
 
 class TransactionPartitions:
@@ -255,12 +247,8 @@ class TransactionPartitions:
         self._new: set[TopicPartition] = set()
         self._pending: set[TopicPartition] = set()
         self._added: set[TopicPartition] = set()
-        self._is_started = False
-
-    @property
-    def is_started(self) -> bool:
-        """Whether the coordinator may know of the transaction, so that it must be ended there."""
-        return self._is_started
+        #: Whether the coordinator may know of the transaction, so that it must be ended there.
+        self.is_started = False
 
     @property
     def has_added(self) -> bool:
@@ -276,10 +264,6 @@ class TransactionPartitions:
         """Return whether a partition has been added, so that its batches may be sent."""
         return topic_partition in self._added
 
-    def note_started(self) -> None:
-        """Record that the coordinator may know of the transaction."""
-        self._is_started = True
-
     def request(self, topic_partition: TopicPartition) -> None:
         """Add a partition with the next request, unless it is known already (TV1)."""
         if not (topic_partition in self._added or topic_partition in self._pending):
@@ -288,7 +272,7 @@ class TransactionPartitions:
     def add(self, topic_partition: TopicPartition) -> None:
         """Add a partition at once, because its Produce request will (TV2)."""
         self._added.add(topic_partition)
-        self._is_started = True
+        self.is_started = True
 
     def requested(self, partitions: frozenset[TopicPartition]) -> None:
         """Record that the request for new partitions is queued."""
@@ -303,7 +287,7 @@ class TransactionPartitions:
         """Record that the coordinator has added pending partitions."""
         self._pending -= partitions
         self._added |= partitions
-        self._is_started = True
+        self.is_started = True
 
     def refused(self, partitions: frozenset[TopicPartition]) -> None:
         """Record that the coordinator has not added pending partitions."""
@@ -311,7 +295,7 @@ class TransactionPartitions:
 
     def clear(self) -> None:
         """Start with an empty transaction again."""
-        self._is_started = False
+        self.is_started = False
         self._new.clear()
         self._pending.clear()
         self._added.clear()

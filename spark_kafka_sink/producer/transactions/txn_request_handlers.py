@@ -463,9 +463,6 @@ class TransactionRequestQueue:
         self._numbers = itertools.count()
         self._coordinators: dict[tuple[CoordinatorType, str], Node] = {}
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def put(self, handler: TxnRequestHandler) -> None:
         """Add a request to the queue; one that is put back gets its old place."""
         if handler.number is None:

@@ -234,7 +234,7 @@ def _is_done(manager: TransactionManager, handler: TxnRequestHandler) -> None:
     if handler.api_key is ApiKey.ADD_OFFSETS_TO_TXN:
         assert [ApiKey.TXN_OFFSET_COMMIT] == waiting(manager)
     else:
-        assert handler.result.is_successful
+        assert (True, None) == (handler.result.is_completed, handler.result.error)
     assert manager.state.error is None
 
 

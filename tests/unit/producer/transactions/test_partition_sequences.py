@@ -97,7 +97,7 @@ def test_a_new_epoch_starts_after_batches_that_may_have_been_appended_have_faile
 def test_the_parts_of_a_split_batch_share_its_numbers_across_the_wrap(sequences, counts, numbers):
     """0 follows 2^31 - 1, in the middle of a batch as well."""
     whole = batch(records=4)
-    entry = sequences._partitions.entry(whole.topic_partition)
+    entry = sequences._partitions[whole.topic_partition]
     entry.next_sequence = 2**31 - 2
     sequences.assign(whole)
     parts = [batch(records=count) for count in counts]
@@ -180,7 +180,7 @@ def test_new_batches_wait_while_a_sequence_number_is_missing(sequences):
     sequences.fail(lost, outcome_known=False)
     assert not sequences.may_drain(batch())
     assert sequences.may_drain(others[0])
-    entry = sequences._partitions.entry(lost.topic_partition)
+    entry = sequences._partitions[lost.topic_partition]
     entry.unresolved_sequence = None
     assert not sequences.may_drain(batch())
 

@@ -88,7 +88,7 @@ def test_the_next_transaction_starts_empty():
     partitions.add(ONE)
     partitions.request(OTHER)
     _request_new(partitions)
-    partitions.note_started()
+    partitions.is_started = True
     partitions.clear()
     assert (False, False) == (partitions.is_started, partitions.has_added)
     partitions.request(ONE)
