@@ -4,12 +4,8 @@ The table alone decides which state may follow which. A transition that is not i
 changes nothing. On the network thread the refusal ends the producer, because its view of the
 transaction can no longer be trusted (KAFKA-14831).
 
-    TransactionStateMachine   the state and its error
-    EpochRules                TV1 or TV2, and whether the next transaction needs a new epoch
-    TransactionPartitions     what the open transaction includes
-    PendingOperations         what a caller has begun and waits for
-
-Nothing here has a lock: TransactionManager guards it.
+The other classes are the rest of what TransactionManager knows of a transaction. Nothing here has
+a lock: the manager guards it.
 """
 
 from __future__ import annotations
