@@ -492,7 +492,7 @@ class ProducerCore:
     def has_open_transaction(self) -> bool:
         """Whether a transaction has begun and not ended; a prepared one is another process's."""
         manager = self.transaction_manager
-        return manager is not None and manager.has_ongoing_transaction
+        return manager is not None and manager.state.has_ongoing_transaction
 
     def warn_of_open_transaction(self) -> None:
         """Log that the process ends with an open transaction, if there is one."""

@@ -30,7 +30,7 @@ from spark_kafka_sink.producer.batch.error_rules import (
     produce_action,
 )
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
-from spark_kafka_sink.producer.transactions.transaction_requests import ADD_PARTITIONS_RETRY_BACKOFF
+from spark_kafka_sink.producer.transactions.transaction_manager import ADD_PARTITIONS_RETRY_BACKOFF
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error_name, is_retriable
 from spark_kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
@@ -180,8 +180,9 @@ class BatchCompletion:
     def _can_retry(
         self, batch: ProducerBatch, action: ProduceAction, response: PartitionProduceResponse
     ) -> bool:
-        if self._transaction_manager is not None:
-            return self._transaction_manager.can_retry(
+        if action is ProduceAction.BUMP_EPOCH and self._transaction_manager is not None:
+            # The partition may have to restart.
+            return self._transaction_manager.sequences.can_retry(
                 batch, response.error_code, response.log_start_offset
             )
         return action in {ProduceAction.RETRY, ProduceAction.REFRESH_METADATA}
@@ -283,7 +284,7 @@ class BatchCompletion:
         if self._listener is not None:
             self._listener.on_batch_failed(batch, now)
         self._accumulator.fail_batch(batch, error, refused=refused)
-        if manager is not None and manager.has_fatal_error:
+        if manager is not None and manager.state.has_fatal_error:
             self._accumulator.fail(error)
 
 

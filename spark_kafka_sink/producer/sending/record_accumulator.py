@@ -282,7 +282,7 @@ class RecordAccumulator:
                 drained.append(first)
         for batch in drained:
             if self._transaction_manager is not None:
-                self._transaction_manager.assign_sequence(batch)
+                self._transaction_manager.sequences.assign(batch)
             batch.is_in_flight = True
         return drained
 
@@ -311,7 +311,9 @@ class RecordAccumulator:
                 waiting = [batch]
                 while queue and queue[0].has_sequence:
                     waiting.append(queue.popleft())
-                queue.extendleft(reversed(self._transaction_manager.in_retry_order(waiting)))
+                queue.extendleft(
+                    reversed(self._transaction_manager.sequences.in_retry_order(waiting))
+                )
 
     def put_compressed(self, batch: ProducerBatch, batches: Sequence[ProducerBatch]) -> None:
         """Replace a queued batch by its compressed form: itself, or its parts."""
@@ -336,7 +338,7 @@ class RecordAccumulator:
     def replace(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Replace a batch that was too large for the broker by its parts."""
         if self._transaction_manager is not None:
-            self._transaction_manager.split(batch, parts)
+            self._transaction_manager.sequences.split(batch, parts)
         self._pool.reserve(sum(part.size_bytes for part in parts))
         with self._lock:
             self._replace_incomplete(batch, parts)
@@ -372,7 +374,7 @@ class RecordAccumulator:
         """Complete a batch that a broker has; `log_append_time_ms` is the broker's, if any."""
         batch.finish(FinalState.SUCCEEDED)
         if self._transaction_manager is not None:
-            self._transaction_manager.complete(batch, base_offset)
+            self._transaction_manager.sequences.acknowledge(batch, base_offset)
         with self._lock:
             self._muted.discard(batch.topic_partition)
             self._settle(batch)
@@ -396,7 +398,7 @@ class RecordAccumulator:
     def _end_failed(self, batch: ProducerBatch) -> None:
         batch.finish(FinalState.FAILED)
         if self._transaction_manager is not None:
-            self._transaction_manager.fail(batch)
+            self._transaction_manager.sequences.remove(batch)
         self._remove_from_queue(batch)
         self._muted.discard(batch.topic_partition)
         self._settle(batch)
@@ -465,7 +467,7 @@ class RecordAccumulator:
             for batch in failed:
                 batch.finish(FinalState.FAILED)
                 if self._transaction_manager is not None:
-                    self._transaction_manager.fail(batch)
+                    self._transaction_manager.sequences.remove(batch)
                 self._settle(batch)
             self._queues.clear()
             self._expiries.clear()

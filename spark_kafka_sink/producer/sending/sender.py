@@ -383,14 +383,14 @@ class Sender:
     def warn_of_open_transaction(self, event: str) -> None:
         """Log that a transaction is left open, if one is; `event` says what happened."""
         manager = self._transaction_manager
-        if manager is not None and manager.has_ongoing_transaction:
+        if manager is not None and manager.state.has_ongoing_transaction:
             logger.warning(
                 "%s while a transaction of transactional.id %r was open. The coordinator ends it "
                 "after transaction.timeout.ms (%d ms), or when a producer with this id next calls "
                 "init_transactions(). Until then, read_committed consumers cannot read past its "
                 "records",
                 event,
-                manager.transactional_id,
+                manager.state.transactional_id,
                 self._config.transaction_timeout_ms,
             )
 
@@ -402,9 +402,9 @@ class Sender:
         if self._accumulator.has_incomplete:
             return False
         manager = self._transaction_manager
-        if manager is None or not manager.has_ongoing_transaction:
+        if manager is None or not manager.state.has_ongoing_transaction:
             return True
-        if not manager.is_completing:
+        if not manager.state.is_completing:
             try:
                 manager.begin_abort()
             except KafkaError:
@@ -422,10 +422,10 @@ class Sender:
         next_check_at = min(self._gather(now), self._fail_expired(now))
         manager, requests = self._transaction_manager, self._txn_requests
         if manager is not None and requests is not None:
-            if manager.has_fatal_error:
-                self.fail(manager.last_error or KafkaError("the producer has failed"))
+            if manager.state.has_fatal_error:
+                self.fail(manager.state.error or KafkaError("the producer has failed"))
                 return self._maybe_update_metadata(now)
-            manager.follow_topics(self._client.metadata.snapshot.topics)
+            manager.sequences.follow_topics(self._client.metadata.snapshot.topics)
             if not manager.is_settled:
                 run_again_at = self._advance_transaction(manager, requests, now)
                 next_check_at = min(next_check_at, run_again_at)
@@ -442,21 +442,21 @@ class Sender:
             for batch in self._accumulator.expired_batches(NEVER):
                 self._accumulator.fail_batch(batch, error)
                 self.wakeup()
-        if manager.has_abortable_error:
+        if manager.state.has_abortable_error:
             self._abort_undrained_batches(
-                manager.last_error or TransactionAbortedError("the transaction failed")
+                manager.state.error or TransactionAbortedError("the transaction failed")
             )
-        elif manager.is_aborting:
+        elif manager.state.is_aborting:
             self._abort_undrained_batches(
                 TransactionAbortedError("not sent because the transaction was aborted")
             )
         if self._accumulator.has_incomplete:
             manager.bump_idempotent_epoch_and_reset_id_if_needed()
         # The order matters: once the end of a transaction has begun, all of its batches are known.
-        may_end = manager.is_completing or manager.has_abortable_error
+        may_end = manager.state.is_completing or manager.state.has_abortable_error
         has_incomplete_batches = not may_end or self._accumulator.has_incomplete
         run_again_at = requests.advance(now, has_incomplete_batches=has_incomplete_batches)
-        if may_end and not manager.has_ongoing_transaction:
+        if may_end and not manager.state.has_ongoing_transaction:
             # It was empty, and ended without a request whose answer would wake the loop.
             self.wakeup()
         return run_again_at
@@ -542,12 +542,16 @@ class Sender:
         request = produce_request(
             batches,
             snapshot,
-            transactional_id=None if manager is None else manager.transactional_id,
+            transactional_id=None if manager is None else manager.state.transactional_id,
             acks=self._config.acks,
             timeout_ms=self._config.request_timeout_ms,
         )
         max_version = None
-        if manager is not None and manager.is_transactional and not manager.is_transaction_v2:
+        if (
+            manager is not None
+            and manager.state.is_transactional
+            and not manager.epochs.is_transaction_v2
+        ):
             max_version = LAST_PRODUCE_WITHOUT_ADD
         outcome: asyncio.Future[ProduceResponse] | asyncio.Future[None]
         try:

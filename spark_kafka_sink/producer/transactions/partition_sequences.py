@@ -1,9 +1,10 @@
 """The order of each partition across retries: the idempotent half of a producer.
 
 It decides which batch may be sent next and what an answer means for the order of a partition. It
-sends nothing, reads no clock and has no lock: TransactionManager guards it. The rules are those of
-Kafka's TransactionManager (canRetry, handleFailedBatch, maybeResolveSequences) except `may_drain`
-and the time of a restart, where the differences are explained.
+sends nothing and reads no clock. TransactionManager's lock guards it: the methods that other
+classes call take the lock, and the others are called with it held. The rules are those of Kafka's
+TransactionManager (canRetry, handleFailedBatch, maybeResolveSequences) except `may_drain` and the
+time of a restart, where the differences are explained.
 
 A recreated topic (a new topic id, KIP-516) has an empty log. Java continues with the next number
 there. Brokers from 4.5 on refuse it (KAFKA-15591); older ones accept any number in the first batch
@@ -15,6 +16,7 @@ acknowledged state of the deleted log.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ from spark_kafka_sink.model import (
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
@@ -165,35 +168,17 @@ class TxnPartitionEntry:
             self.unresolved_sequence = following
 
 
-class TxnPartitionMap:
-    """The entries of all partitions (Kafka's TxnPartitionMap); a new one starts at 0."""
-
-    def __init__(self) -> None:
-        self._entries: dict[TopicPartition, TxnPartitionEntry] = {}
-
-    def entry(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
-        """Return a partition's entry, creating it on first use."""
-        entry = self._entries.get(topic_partition)
-        if entry is None:
-            entry = self._entries[topic_partition] = TxnPartitionEntry()
-        return entry
-
-    def of_topic(self, topic: str) -> list[tuple[TopicPartition, TxnPartitionEntry]]:
-        """Return the partitions of a topic that have an entry, with their entries."""
-        return [item for item in self._entries.items() if item[0].topic == topic]
-
-    def reset(self) -> None:
-        """Remove all entries: the next epoch starts at 0 everywhere."""
-        self._entries.clear()
-
-
 class PartitionSequences:
     """The producer's id and epoch, and the sequence numbers of each partition."""
 
-    def __init__(self, *, is_transactional: bool) -> None:
+    def __init__(self, lock: threading.RLock, *, is_transactional: bool) -> None:
+        self._lock = lock
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         self._is_transactional = is_transactional
-        self._partitions = TxnPartitionMap()
+        #: The entries of all partitions; a new one starts at 0.
+        self._partitions: defaultdict[TopicPartition, TxnPartitionEntry] = defaultdict(
+            TxnPartitionEntry
+        )
         self._restarting: set[TopicPartition] = set()
         self._unresolved: set[TopicPartition] = set()
         #: Partitions of topics that were, or may have been, recreated, until their numbers fit the
@@ -207,20 +192,22 @@ class PartitionSequences:
 
     def follow_topics(self, topics: Mapping[str, TopicMetadata]) -> None:
         """Find topics with a new id: their logs contain nothing from this producer."""
-        if topics is self._topics:
-            return
-        self._topics = topics
-        for name, topic in topics.items():
-            # All zeros: unknown, or the broker is older than topic ids.
-            if not topic.topic_id.int:
-                continue
-            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id:
-                for topic_partition, _ in self._partitions.of_topic(name):
-                    self._note_replaced(topic_partition)
-            self._topic_ids[name] = topic.topic_id
+        with self._lock:
+            if topics is self._topics:
+                return
+            self._topics = topics
+            for name, topic in topics.items():
+                # All zeros: unknown, or the broker is older than topic ids.
+                if not topic.topic_id.int:
+                    continue
+                if self._topic_ids.get(name, topic.topic_id) != topic.topic_id:
+                    for topic_partition in self._partitions:
+                        if topic_partition.topic == name:
+                            self._note_replaced(topic_partition)
+                self._topic_ids[name] = topic.topic_id
 
     def _note_replaced(self, topic_partition: TopicPartition) -> None:
-        self._partitions.entry(topic_partition).log_replaced = True
+        self._partitions[topic_partition].log_replaced = True
         self._replaced.add(topic_partition)
 
     def _withdraw_restarts(self) -> None:
@@ -230,7 +217,7 @@ class PartitionSequences:
         batch is first resent with the old number; see `_leave_replaced_logs`.
         """
         for topic_partition in list(self._restarting):
-            entry = self._partitions.entry(topic_partition)
+            entry = self._partitions[topic_partition]
             if not (entry.is_quiet and entry.may_have_unanswered):
                 continue
             if entry.restarted_for in entry.in_flight:
@@ -246,7 +233,7 @@ class PartitionSequences:
         topic ids, it may be in the new log.
         """
         for topic_partition in list(self._replaced):
-            entry = self._partitions.entry(topic_partition)
+            entry = self._partitions[topic_partition]
             if not entry.is_quiet:
                 continue
             entry.forget_acknowledged()
@@ -279,7 +266,7 @@ class PartitionSequences:
         - Five are in flight. A broker recognizes duplicates only among the last five batches. (They
           are counted here, because a connection also counts answers that were not processed yet.)
         """
-        entry = self._partitions.entry(first.topic_partition)
+        entry = self._partitions[first.topic_partition]
         if entry.restart_requested:
             return False
         in_flight = entry.in_flight
@@ -303,44 +290,49 @@ class PartitionSequences:
 
     def assign(self, batch: ProducerBatch) -> None:
         """Assign the next sequence numbers to a batch that is drained for the first time."""
-        if not batch.has_sequence:
-            self._partitions.entry(batch.topic_partition).assign(
-                batch, self.producer_id_and_epoch, is_transactional=self._is_transactional
-            )
+        with self._lock:
+            if not batch.has_sequence:
+                self._partitions[batch.topic_partition].assign(
+                    batch, self.producer_id_and_epoch, is_transactional=self._is_transactional
+                )
 
     def in_retry_order(self, batches: Sequence[ProducerBatch]) -> list[ProducerBatch]:
         """Return the batches of one partition that await a retry, sorted by sequence number."""
-        in_flight = self._partitions.entry(batches[0].topic_partition).in_flight
-        return sorted(batches, key=in_flight.index)
+        with self._lock:
+            in_flight = self._partitions[batches[0].topic_partition].in_flight
+            return sorted(batches, key=in_flight.index)
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Assign a batch's sequence numbers to the parts it was split into."""
-        if not batch.has_sequence:
-            return
-        in_flight = self._partitions.entry(batch.topic_partition).in_flight
-        sequence = batch.base_sequence
-        for part in parts:
-            part.set_producer_state(
-                batch.producer_id_and_epoch, sequence, is_transactional=batch.is_transactional
-            )
-            sequence = increment_sequence(sequence, part.record_count)
-        position = in_flight.index(batch)
-        in_flight[position : position + 1] = parts
+        with self._lock:
+            if not batch.has_sequence:
+                return
+            in_flight = self._partitions[batch.topic_partition].in_flight
+            sequence = batch.base_sequence
+            for part in parts:
+                part.set_producer_state(
+                    batch.producer_id_and_epoch, sequence, is_transactional=batch.is_transactional
+                )
+                sequence = increment_sequence(sequence, part.record_count)
+            position = in_flight.index(batch)
+            in_flight[position : position + 1] = parts
 
     # --- answers
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int = UNKNOWN_OFFSET) -> None:
         """Record that the broker has a batch, and at which offset, if it is known."""
-        entry = self._partitions.entry(batch.topic_partition)
-        entry.acknowledge(batch)
-        if base_offset != UNKNOWN_OFFSET:
-            last_offset = base_offset + batch.record_count - 1
-            entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
+        with self._lock:
+            entry = self._partitions[batch.topic_partition]
+            entry.acknowledge(batch)
+            if base_offset != UNKNOWN_OFFSET:
+                last_offset = base_offset + batch.record_count - 1
+                entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
 
     def remove(self, batch: ProducerBatch) -> None:
         """Remove a batch that will not be resent."""
-        if batch.has_sequence:
-            self._partitions.entry(batch.topic_partition).remove(batch)
+        with self._lock:
+            if batch.has_sequence:
+                self._partitions[batch.topic_partition].remove(batch)
 
     def can_retry(self, batch: ProducerBatch, code: int, log_start_offset: int) -> bool:
         """Return whether to resend after OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID.
@@ -356,23 +348,25 @@ class PartitionSequences:
         fails if another batch that may have been appended follows it: if the topic was recreated
         and its new id is not known yet, the new log may have begun with that one.
         """
-        entry = self._partitions.entry(batch.topic_partition)
-        if self._is_transactional and entry.has_gap:
-            return False
-        if entry.restart_requested or (entry.log_replaced and not entry.may_have_unanswered):
-            # An answer to the old numbers; all answers for the partition's batches will be like it.
-            return True
-        if code == ErrorCode.UNKNOWN_PRODUCER_ID:
-            return self._can_retry_unknown(entry, batch, log_start_offset)
-        if entry.unresolved_sequence is None:
-            # Unless it is the next, an earlier batch is in flight, and this one is resent in its
-            # turn.
-            is_gap = entry.is_next_sequence(batch.base_sequence)
-        else:
-            # If it directly follows the batch that was given up, that one was not appended.
-            # Otherwise it must wait for the batches before it.
-            is_gap = batch.base_sequence == entry.unresolved_sequence
-        return not is_gap or (not self._is_transactional and self._restart_for(entry, batch))
+        with self._lock:
+            entry = self._partitions[batch.topic_partition]
+            if self._is_transactional and entry.has_gap:
+                return False
+            if entry.restart_requested or (entry.log_replaced and not entry.may_have_unanswered):
+                # An answer to the old numbers; all answers for the partition's batches will be like
+                # it.
+                return True
+            if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+                return self._can_retry_unknown(entry, batch, log_start_offset)
+            if entry.unresolved_sequence is None:
+                # Unless it is the next, an earlier batch is in flight, and this one is resent in
+                # its turn.
+                is_gap = entry.is_next_sequence(batch.base_sequence)
+            else:
+                # If it directly follows the batch that was given up, that one was not appended.
+                # Otherwise it must wait for the batches before it.
+                is_gap = batch.base_sequence == entry.unresolved_sequence
+            return not is_gap or (not self._is_transactional and self._restart_for(entry, batch))
 
     def _can_retry_unknown(
         self, entry: TxnPartitionEntry, batch: ProducerBatch, log_start_offset: int
@@ -398,7 +392,7 @@ class PartitionSequences:
         return True
 
     def _request_restart(self, topic_partition: TopicPartition) -> None:
-        self._partitions.entry(topic_partition).restart_requested = True
+        self._partitions[topic_partition].restart_requested = True
         self._restarting.add(topic_partition)
 
     def fail(self, batch: ProducerBatch, *, outcome_known: bool) -> None:
@@ -407,7 +401,7 @@ class PartitionSequences:
         If it was certainly refused (`outcome_known`), it leaves a gap: the partition restarts.
         Otherwise it may have been appended, which the answers to the later batches will show.
         """
-        entry = self._partitions.entry(batch.topic_partition)
+        entry = self._partitions[batch.topic_partition]
         entry.remove(batch)
         if self._is_transactional:
             entry.has_gap = True
@@ -422,7 +416,7 @@ class PartitionSequences:
     def resolve(self) -> None:
         """Restart partitions whose given-up batches turned out not to have been appended."""
         for topic_partition in list(self._unresolved):
-            entry = self._partitions.entry(topic_partition)
+            entry = self._partitions[topic_partition]
             if entry.in_flight:
                 continue
             self._unresolved.discard(topic_partition)
@@ -448,11 +442,11 @@ class PartitionSequences:
         quiet = [
             topic_partition
             for topic_partition in self._restarting
-            if self._partitions.entry(topic_partition).is_quiet
+            if self._partitions[topic_partition].is_quiet
         ]
         if not quiet or not self.producer_id_and_epoch.is_valid:
             return True
-        entries = [self._partitions.entry(topic_partition) for topic_partition in quiet]
+        entries = [self._partitions[topic_partition] for topic_partition in quiet]
         producer_id, epoch = self.producer_id_and_epoch
         if not self._is_transactional and any(
             entry.producer_id_and_epoch == self.producer_id_and_epoch for entry in entries
@@ -469,7 +463,7 @@ class PartitionSequences:
 
     def reset(self) -> None:
         """Remove all numbers: the producer has a new epoch, and nothing is in flight."""
-        self._partitions.reset()
+        self._partitions.clear()
         self._restarting.clear()
         self._unresolved.clear()
         self._replaced.clear()

@@ -22,9 +22,11 @@ class TransactionalRequestResult:
     def __init__(self, operation: str) -> None:
         """Create a pending outcome; `operation` is the name of the caller's method."""
         self.operation = operation
+        #: The error that it failed with; None if it has not failed.
+        self.error: Exception | None = None
+        #: Whether the caller has received the outcome: only then may another operation begin.
+        self.is_acked = False
         self._ended = threading.Event()
-        self._error: Exception | None = None
-        self._acked = False
 
     def done(self) -> None:
         """Mark the operation as successful, unless it has ended already."""
@@ -33,28 +35,13 @@ class TransactionalRequestResult:
     def fail(self, error: Exception) -> None:
         """Mark the operation as failed, unless it has ended already."""
         if not self._ended.is_set():
-            self._error = error
+            self.error = error
             self._ended.set()
-
-    @property
-    def error(self) -> Exception | None:
-        """The error that it failed with; None if it has not failed."""
-        return self._error
 
     @property
     def is_completed(self) -> bool:
         """Whether it has ended, successfully or not."""
         return self._ended.is_set()
-
-    @property
-    def is_successful(self) -> bool:
-        """Whether it has ended successfully."""
-        return self._ended.is_set() and self._error is None
-
-    @property
-    def is_acked(self) -> bool:
-        """Whether the caller has received the outcome: only then may another operation begin."""
-        return self._acked
 
     def wait(
         self,
@@ -78,6 +65,6 @@ class TransactionalRequestResult:
                 f"and is still in progress: call {self.operation} again to wait for it, or close "
                 "the producer" + ("" if cause is None else f". The last network error was: {cause}")
             ) from cause
-        self._acked = True
-        if self._error is not None:
-            raise self._error
+        self.is_acked = True
+        if self.error is not None:
+            raise self.error

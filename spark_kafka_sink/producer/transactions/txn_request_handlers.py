@@ -1,4 +1,4 @@
-"""The requests for producer ids and transactions: how each is built, and what its answer means.
+"""The requests for ids and transactions: how each is built, what its answer means, their queue.
 
 They are Java's TxnRequestHandler classes as pure data. A handler builds a request in the
 connection's version, and converts the answer into a verdict using the table of `error_rules`.
@@ -7,11 +7,14 @@ TransactionManager acts on the verdict; the Sender does the sending.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
 
+from spark_kafka_sink.errors import TransactionAbortedError
 from spark_kafka_sink.model import (
     NO_PRODUCER_ID_AND_EPOCH,
     ConsumerGroupMetadata,
@@ -20,6 +23,9 @@ from spark_kafka_sink.model import (
     TopicPartition,
 )
 from spark_kafka_sink.producer.batch.error_rules import TxnAction, txn_action
+from spark_kafka_sink.producer.transactions.transactional_request_result import (
+    TransactionalRequestResult,
+)
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.add_offsets_to_txn import (
@@ -55,11 +61,9 @@ from spark_kafka_sink.protocol.messages.txn_offset_commit import (
 from spark_kafka_sink.protocol.schema import ResponseT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from spark_kafka_sink.producer.transactions.transactional_request_result import (
-        TransactionalRequestResult,
-    )
+    from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.messages.find_coordinator import Coordinator
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest
 
@@ -446,6 +450,98 @@ class EndTxnHandler(RequestOfTransaction[EndTxnResponse]):
         verb = "commit" if self.committed else "abort"
         context = f"could not {verb} the transaction of {self.transactional_id!r}"
         return Verdict(action, response.error_code, context)
+
+
+class TransactionRequestQueue:
+    """The requests that wait, in sending order, and the coordinators found so far.
+
+    The order is by priority, and first in first out per priority.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[TxnRequestPriority, int, TxnRequestHandler]] = []
+        self._numbers = itertools.count()
+        self._coordinators: dict[tuple[CoordinatorType, str], Node] = {}
+
+    def put(self, handler: TxnRequestHandler) -> None:
+        """Add a request to the queue; one that is put back gets its old place."""
+        if handler.number is None:
+            handler.number = next(self._numbers)
+        heapq.heappush(self._heap, (handler.priority, handler.number, handler))
+
+    def peek(self) -> TxnRequestHandler | None:
+        """Return the next request without removing it; None if there is none."""
+        return self._heap[0][-1] if self._heap else None
+
+    def pop(self) -> TxnRequestHandler:
+        """Remove and return the next request."""
+        return heapq.heappop(self._heap)[-1]
+
+    def drain(self) -> list[TxnRequestHandler]:
+        """Remove and return all requests, in order."""
+        return [self.pop() for _ in range(len(self._heap))]
+
+    def holds(self, kind: type[TxnRequestHandler]) -> bool:
+        """Return whether a request of this kind is waiting."""
+        return any(isinstance(handler, kind) for _, _, handler in self._heap)
+
+    def remove(self, matches: Callable[[TxnRequestHandler], bool]) -> list[TxnRequestHandler]:
+        """Remove and return the matching requests, in no particular order."""
+        removed = [entry for entry in self._heap if matches(entry[-1])]
+        if removed:
+            self._heap = [entry for entry in self._heap if not matches(entry[-1])]
+            heapq.heapify(self._heap)
+        return [handler for _, _, handler in removed]
+
+    def drop_unsent_offsets(self) -> None:
+        """Drop offset requests: an abort must not wait for an unreachable group coordinator.
+
+        Requests that a broker may have seen must be answered first: they must not arrive after the
+        end of the transaction.
+        """
+        for handler in self.remove(_is_unsent_offsets):
+            handler.result.fail(
+                TransactionAbortedError(
+                    "the offsets were not sent because the transaction was aborted"
+                )
+            )
+        if not self.holds(TxnOffsetCommitHandler):
+            self.remove(_is_group_lookup)
+
+    # --- coordinators
+
+    def coordinator(self, handler: TxnRequestHandler) -> Node | None:
+        """Return the coordinator that a request goes to, if it is known."""
+        kind = handler.coordinator_type
+        return None if kind is None else self._coordinators.get((kind, handler.coordinator_key))
+
+    def found(self, handler: FindCoordinatorHandler, node: Node) -> None:
+        """Store the coordinator of a key."""
+        self._coordinators[handler.key_type, handler.key] = node
+
+    def lookup(self, handler: TxnRequestHandler) -> None:
+        """Look up a request's coordinator again, with one request however many need it."""
+        kind, key = handler.coordinator_type, handler.coordinator_key
+        if kind is None:
+            return
+        self._coordinators.pop((kind, key), None)
+        pending = {
+            (waiting.key_type, waiting.key)
+            for _, _, waiting in self._heap
+            if isinstance(waiting, FindCoordinatorHandler)
+        }
+        if (kind, key) not in pending:
+            result = TransactionalRequestResult("FindCoordinator")
+            self.put(FindCoordinatorHandler(result=result, key_type=kind, key=key))
+
+
+def _is_unsent_offsets(handler: TxnRequestHandler) -> bool:
+    is_offsets = isinstance(handler, AddOffsetsToTxnHandler | TxnOffsetCommitHandler)
+    return is_offsets and not handler.was_sent
+
+
+def _is_group_lookup(handler: TxnRequestHandler) -> bool:
+    return isinstance(handler, FindCoordinatorHandler) and handler.key_type == CoordinatorType.GROUP
 
 
 def _worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -325,7 +325,7 @@ class SenderHarness:
     def initialize(self, epoch: int = 0) -> None:
         """Acquire a producer id; a transactional one from its coordinator, node 0."""
         assert self.manager is not None
-        if self.manager.is_transactional:
+        if self.manager.state.is_transactional:
             result = self.manager.initialize_transactions()
             self.find_coordinator()
             self.init_producer_id(epoch)
@@ -340,7 +340,7 @@ class SenderHarness:
         self.initialize(epoch)
         self.manager.begin_transaction()
         batches = [self.add(partition) for partition in partitions]
-        if partitions and not self.manager.is_transaction_v2:
+        if partitions and not self.manager.epochs.is_transaction_v2:
             self.add_partitions()
         self.step()
         return batches

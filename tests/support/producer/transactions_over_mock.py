@@ -17,14 +17,14 @@ S = TransactionState
 
 def answer_end(harness: SenderHarness, epoch: int) -> None:
     """Respond to EndTxn as the cluster's transaction.version requires."""
-    harness.end_txn(epoch=epoch if harness.manager.is_transaction_v2 else None)
+    harness.end_txn(epoch=epoch if harness.manager.epochs.is_transaction_v2 else None)
 
 
 def is_ready(harness: SenderHarness) -> bool:
     """Run a whole transaction; return whether it succeeded."""
     harness.manager.begin_transaction()
     batch = harness.add()
-    if not harness.manager.is_transaction_v2:
+    if not harness.manager.epochs.is_transaction_v2:
         harness.add_partitions()
     harness.step()
     harness.produce()

@@ -44,9 +44,11 @@ LIMITS = {
     "batch.row_history": {"MAX_ROWS": 1_048_576},
     "sending.sender": {"LAST_PRODUCE_WITHOUT_ADD": 11, "POSTPONED_EXPIRY_INTERVAL": 1.0},
     "records.staged_records": {"MAX_SPARE": 4_096, "MAX_HELD": 4},
-    "transactions.transaction_protocol": {"FIRST_VERSION_WITH_EPOCH_BUMP": 3, "TRANSACTION_V2": 2},
-    "transactions.transaction_manager": {"DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000},
-    "transactions.transaction_requests": {"ADD_PARTITIONS_RETRY_BACKOFF": 0.02},
+    "transactions.transaction_state": {"FIRST_VERSION_WITH_EPOCH_BUMP": 3, "TRANSACTION_V2": 2},
+    "transactions.transaction_manager": {
+        "DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000,
+        "ADD_PARTITIONS_RETRY_BACKOFF": 0.02,
+    },
     "transactions.txn_request_handlers": {
         "FIRST_VERSION_WITH_KEYS": 4,
         "LAST_OFFSET_COMMIT_WITHOUT_ADD": 4,

@@ -222,7 +222,7 @@ def test_a_batch_that_cannot_be_compressed_makes_its_transaction_abortable(monke
     with SenderHarness(**TRANSACTIONAL) as harness:
         harness.begin()
         _close_on_network_thread(harness)
-        assert harness.manager.has_abortable_error
+        assert harness.manager.state.has_abortable_error
 
 
 def test_a_commit_waits_for_batches_being_compressed():

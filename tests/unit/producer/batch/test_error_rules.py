@@ -23,7 +23,6 @@ from spark_kafka_sink.producer.batch.error_rules import (
     produce_action,
     txn_action,
 )
-from spark_kafka_sink.producer.transactions.transaction_requests import TransactionRequestQueue
 from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
 from spark_kafka_sink.producer.transactions.transactional_request_result import (
     TransactionalRequestResult,
@@ -34,6 +33,7 @@ from spark_kafka_sink.producer.transactions.txn_request_handlers import (
     EndTxnHandler,
     FindCoordinatorHandler,
     InitProducerIdHandler,
+    TransactionRequestQueue,
     TxnOffsetCommitHandler,
     TxnRequestHandler,
 )
@@ -41,10 +41,12 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_invalid_metadata, is_retriable
 from spark_kafka_sink.protocol.messages.find_coordinator import CoordinatorType
 from tests.support.producer.sender_harness import BACKOFF, SenderHarness, place
-from tests.support.producer.transaction_parts import TransactionParts
+from tests.support.producer.transaction_managers import manager_in_state, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
 
 P = ProduceAction
 T = TxnAction
@@ -150,7 +152,7 @@ def test_codes_that_are_fatal_for_a_producer_with_an_id(code, settings):
         if harness.manager is None:
             harness.accumulator.raise_if_failed()
         else:
-            assert harness.manager.has_fatal_error
+            assert harness.manager.state.has_fatal_error
 
 
 # --- transactional requests
@@ -216,61 +218,61 @@ STATES = {
 
 def _handle(
     api_key: ApiKey, code: int, *, committed: bool = True, init_producer_id_version: int = 5
-) -> tuple[TransactionParts, TxnRequestHandler]:
-    """Return the parts of the producer, and the handler, after the response."""
+) -> tuple[TransactionManager, TxnRequestHandler]:
+    """Return the producer's manager, and the handler, after the response."""
     state = STATES[api_key] if committed else S.ABORTING_TRANSACTION
-    parts = TransactionParts(PRODUCER, state)
-    parts.epochs.update_features(
+    manager = manager_in_state(PRODUCER, state)
+    manager.epochs.update_features(
         init_producer_id_version=init_producer_id_version, transaction_version=1
     )
     handler = _handler(api_key, committed=committed)
-    parts.protocol.handle_response(handler, _response(api_key, code))
-    return parts, handler
+    manager.handle_response(handler, _response(api_key, code))
+    return manager, handler
 
 
-def _is_done(parts: TransactionParts, handler: TxnRequestHandler) -> None:
+def _is_done(manager: TransactionManager, handler: TxnRequestHandler) -> None:
     if handler.api_key is ApiKey.ADD_OFFSETS_TO_TXN:
-        assert [ApiKey.TXN_OFFSET_COMMIT] == parts.waiting()
+        assert [ApiKey.TXN_OFFSET_COMMIT] == waiting(manager)
     else:
-        assert handler.result.is_successful
-    assert parts.machine.error is None
+        assert (True, None) == (handler.result.is_completed, handler.result.error)
+    assert manager.state.error is None
 
 
-def _is_retried(parts: TransactionParts, handler: TxnRequestHandler) -> None:
-    assert [handler.api_key] == parts.waiting()
+def _is_retried(manager: TransactionManager, handler: TxnRequestHandler) -> None:
+    assert [handler.api_key] == waiting(manager)
     assert (1, False) == (handler.attempts, handler.result.is_completed)
 
 
-def _looks_up_coordinator(parts: TransactionParts, handler: TxnRequestHandler) -> None:
-    assert [ApiKey.FIND_COORDINATOR, handler.api_key] == parts.waiting()
+def _looks_up_coordinator(manager: TransactionManager, handler: TxnRequestHandler) -> None:
+    assert [ApiKey.FIND_COORDINATOR, handler.api_key] == waiting(manager)
     assert not handler.result.is_completed
 
 
-def _is_aborted(parts: TransactionParts, handler: TxnRequestHandler) -> None:
+def _is_aborted(manager: TransactionManager, handler: TxnRequestHandler) -> None:
     assert isinstance(handler.result.error, BrokerError)
-    assert S.ABORTABLE_ERROR is parts.machine.current
-    assert [] == parts.waiting()
+    assert S.ABORTABLE_ERROR is manager.state.current
+    assert [] == waiting(manager)
 
 
-def _is_unauthorized(parts: TransactionParts, handler: TxnRequestHandler) -> None:
-    _is_aborted(parts, handler)
-    assert handler.result.error is parts.protocol.take_authorization_error()
-    assert parts.protocol.take_authorization_error() is None
-    assert S.UNINITIALIZED is parts.machine.current
+def _is_unauthorized(manager: TransactionManager, handler: TxnRequestHandler) -> None:
+    _is_aborted(manager, handler)
+    assert handler.result.error is manager.take_authorization_error()
+    assert manager.take_authorization_error() is None
+    assert S.UNINITIALIZED is manager.state.current
 
 
-def _is_reinitialized(parts: TransactionParts, handler: TxnRequestHandler) -> None:
-    assert S.INITIALIZING is parts.machine.current
-    assert [ApiKey.INIT_PRODUCER_ID] == parts.waiting()
+def _is_reinitialized(manager: TransactionManager, handler: TxnRequestHandler) -> None:
+    assert S.INITIALIZING is manager.state.current
+    assert [ApiKey.INIT_PRODUCER_ID] == waiting(manager)
     assert not handler.result.is_completed
 
 
-def _is_ended(parts: TransactionParts, handler: TxnRequestHandler) -> None:
+def _is_ended(manager: TransactionManager, handler: TxnRequestHandler) -> None:
     assert isinstance(handler.result.error, BrokerError)
-    assert S.FATAL_ERROR is parts.machine.current
+    assert S.FATAL_ERROR is manager.state.current
 
 
-HOLDS: dict[TxnAction, Callable[[TransactionParts, TxnRequestHandler], None]] = {
+HOLDS: dict[TxnAction, Callable[[TransactionManager, TxnRequestHandler], None]] = {
     T.DONE: _is_done,
     T.NOT_ATTEMPTED: _is_aborted,
     T.RETRY: _is_retried,
@@ -310,11 +312,11 @@ def test_a_response_to_an_abort_has_the_effect_in_its_row(code, action):
 def test_no_row_applies_after_a_fatal_error(api_key, code, action):
     """After a fatal error a response changes nothing."""
     del action
-    parts = TransactionParts(PRODUCER, STATES[api_key])
-    parts.protocol.fatal(ValueError("the first"))
-    parts.protocol.handle_response(_handler(api_key), _response(api_key, code))
-    assert (S.FATAL_ERROR, "the first") == (parts.machine.current, str(parts.machine.error))
-    assert [] == parts.waiting()
+    manager = manager_in_state(PRODUCER, STATES[api_key])
+    manager.transition_to_fatal_error(ValueError("the first"))
+    manager.handle_response(_handler(api_key), _response(api_key, code))
+    assert (S.FATAL_ERROR, "the first") == (manager.state.current, str(manager.state.error))
+    assert [] == waiting(manager)
 
 
 @pytest.mark.parametrize(
@@ -346,19 +348,19 @@ def test_codes_without_a_row_follow_kafka(api_key):
 
 def test_a_partition_missing_from_the_response_is_rejected():
     """A response that omits the partition is an error, not an approval."""
-    parts = TransactionParts(PRODUCER, S.IN_TRANSACTION)
+    manager = manager_in_state(PRODUCER, S.IN_TRANSACTION)
     handler = _handler(ApiKey.ADD_PARTITIONS_TO_TXN)
-    parts.protocol.handle_response(handler, SimpleNamespace(results_by_topic_v3_and_below=[]))
-    _is_aborted(parts, handler)
+    manager.handle_response(handler, SimpleNamespace(results_by_topic_v3_and_below=[]))
+    _is_aborted(manager, handler)
 
 
 def test_a_coordinator_response_must_have_exactly_one_coordinator():
     """A response with two coordinators for one key is fatal."""
-    parts = TransactionParts(PRODUCER, S.IN_TRANSACTION)
+    manager = manager_in_state(PRODUCER, S.IN_TRANSACTION)
     handler = _handler(ApiKey.FIND_COORDINATOR)
     two = _response(ApiKey.FIND_COORDINATOR, 0).coordinators * 2
-    parts.protocol.handle_response(handler, SimpleNamespace(coordinators=two))
-    _is_ended(parts, handler)
+    manager.handle_response(handler, SimpleNamespace(coordinators=two))
+    _is_ended(manager, handler)
 
 
 # --- the order of requests

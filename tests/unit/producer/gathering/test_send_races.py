@@ -214,7 +214,7 @@ def test_a_batch_closed_during_an_abort_stays_out_of_the_next_transaction(broker
 
         def be_overtaken(batch: object) -> None:
             abort.start()
-            _await(lambda: manager.state is TransactionState.READY)
+            _await(lambda: manager.state.current is TransactionState.READY)
             enqueue(batch)
 
         accumulator.enqueue = be_overtaken

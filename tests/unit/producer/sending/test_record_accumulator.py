@@ -7,7 +7,7 @@ from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.producer_batch import BatchAlreadyDoneError, FinalState
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from tests.support.producer.producer_batches import NODES, batch, snapshot
-from tests.support.producer.transaction_parts import manager_with_id
+from tests.support.producer.transaction_managers import manager_with_id
 
 MAX = 1_000_000
 ONE_NODE = snapshot({0: 0, 1: 0, 2: 0})
@@ -19,8 +19,8 @@ def _accumulator(*, idempotent: bool = True, guarantee_order: bool = False) -> R
         for partition in range(3):
             # Until a partition's first batch is acknowledged no second one is sent.
             first = batch(partition)
-            manager.assign_sequence(first)
-            manager.complete(first)
+            manager.sequences.assign(first)
+            manager.sequences.acknowledge(first)
     return RecordAccumulator(
         pool=BufferPool(10_000_000),
         delivery_timeout=120.0,

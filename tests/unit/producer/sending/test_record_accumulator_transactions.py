@@ -26,7 +26,7 @@ def test_a_sent_batch_is_retried_although_its_transaction_failed(either):
     [added] = either.begin(0)
     either.produce(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     either.manager.maybe_transition_to_error_state(KafkaError("elsewhere"))
-    assert either.manager.has_abortable_error
+    assert either.manager.state.has_abortable_error
     either.step(2 * BACKOFF)
     either.produce(offset=7)
     assert (None, 7) == (added.result.error, added.result.base_offset)

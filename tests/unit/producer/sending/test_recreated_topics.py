@@ -287,7 +287,7 @@ def test_a_transaction_keeps_its_numbers_and_waits_for_the_first_acknowledgement
     transactional.produce()
     transactional.produce()
     assert [(0, 1), (0, 2)] == [numbers(first), numbers(second)]
-    assert not transactional.manager.has_abortable_error
+    assert not transactional.manager.state.has_abortable_error
 
 
 def test_a_transaction_is_abortable_if_the_new_log_rejects_its_number(transactional):
@@ -297,4 +297,4 @@ def test_a_transaction_is_abortable_if_the_new_log_rejects_its_number(transactio
     transactional.step()
     transactional.produce(OUT_OF_ORDER)
     assert isinstance(refused.result.error, DeliveryError)
-    assert transactional.manager.has_abortable_error
+    assert transactional.manager.state.has_abortable_error

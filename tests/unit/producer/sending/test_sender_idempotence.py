@@ -139,7 +139,7 @@ def test_a_gap_after_the_last_acknowledged_batch_bumps_the_epoch(idempotent):
     assert (0, 3) == numbers(gap)
     idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     idempotent.step(LATER)
-    assert ProducerIdAndEpoch(PRODUCER_ID, 1) == idempotent.manager.producer_id_and_epoch
+    assert ProducerIdAndEpoch(PRODUCER_ID, 1) == idempotent.manager.sequences.producer_id_and_epoch
     following = idempotent.add()
     idempotent.step()
     idempotent.produce()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.producer.transactions.transaction_protocol import EpochRules
+from spark_kafka_sink.producer.transactions.transaction_state import EpochRules
 
 
 def _rules(*, init_producer_id_version: int = 5, transaction_version: int) -> EpochRules:

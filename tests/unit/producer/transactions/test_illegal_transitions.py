@@ -21,7 +21,7 @@ from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
 from spark_kafka_sink.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.support.producer.producer_batches import batch
-from tests.support.producer.transaction_parts import manager_with_id, next_request
+from tests.support.producer.transaction_managers import manager_with_id, next_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ def _needs_an_id() -> Step:
 def _needs_another_id() -> Step:
     manager = manager_with_id(ProducerIdAndEpoch(1, 32_767))
     refused = batch()
-    manager.assign_sequence(refused)
+    manager.sequences.assign(refused)
     manager.handle_failed_batch(
         refused, broker_error(ErrorCode.MESSAGE_TOO_LARGE, "no"), outcome_known=True
     )
@@ -142,8 +142,8 @@ def test_an_illegal_transition_on_the_network_thread_ends_the_producer(monkeypat
     monkeypatch.setattr(transaction_state, "TRANSITIONS", nothing)
     with pytest.raises(IllegalStateError, match="invalid transition") as raised:
         move()
-    assert manager.has_fatal_error
-    assert raised.value is manager.last_error
+    assert manager.state.has_fatal_error
+    assert raised.value is manager.state.error
 
 
 def test_an_illegal_call_changes_nothing():
@@ -151,5 +151,5 @@ def test_an_illegal_call_changes_nothing():
     manager, _ = _with_partition()
     with pytest.raises(IllegalStateError, match=r"IN_TRANSACTION.*IN_TRANSACTION.*'x'"):
         manager.begin_transaction()
-    assert (False, None) == (manager.has_fatal_error, manager.last_error)
-    assert TransactionState.IN_TRANSACTION is manager.state
+    assert (False, None) == (manager.state.has_fatal_error, manager.state.error)
+    assert TransactionState.IN_TRANSACTION is manager.state.current

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
@@ -15,7 +17,7 @@ OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 @pytest.fixture
 def sequences():
     """Return an idempotent producer's sequences after one acknowledged batch of one record."""
-    made = PartitionSequences(is_transactional=False)
+    made = PartitionSequences(threading.RLock(), is_transactional=False)
     made.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     first = batch()
     made.assign(first)
@@ -48,7 +50,7 @@ def test_a_batch_that_cannot_have_been_appended_is_renumbered(sequences):
 @pytest.mark.parametrize("is_transactional", [False, True])
 def test_a_batch_of_a_moved_partition_is_retried(is_transactional):
     """A batch is retried until the new leader reports its log start offset."""
-    sequences = PartitionSequences(is_transactional=is_transactional)
+    sequences = PartitionSequences(threading.RLock(), is_transactional=is_transactional)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     (unanswered,) = assigned(sequences, 1)
     unanswered.may_be_appended = True
@@ -95,7 +97,7 @@ def test_a_new_epoch_starts_after_batches_that_may_have_been_appended_have_faile
 def test_the_parts_of_a_split_batch_share_its_numbers_across_the_wrap(sequences, counts, numbers):
     """0 follows 2^31 - 1, in the middle of a batch as well."""
     whole = batch(records=4)
-    entry = sequences._partitions.entry(whole.topic_partition)
+    entry = sequences._partitions[whole.topic_partition]
     entry.next_sequence = 2**31 - 2
     sequences.assign(whole)
     parts = [batch(records=count) for count in counts]
@@ -111,7 +113,7 @@ def test_a_forgotten_transaction_continues_only_if_its_records_were_deleted(
     log_start_offset, may_retry
 ):
     """If the log still has our last record, a broker that forgot us has lost more records."""
-    sequences = PartitionSequences(is_transactional=True)
+    sequences = PartitionSequences(threading.RLock(), is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     (first,) = assigned(sequences, 1)
     sequences.acknowledge(first, 5)
@@ -124,7 +126,7 @@ def test_a_forgotten_transaction_continues_only_if_its_records_were_deleted(
 @pytest.mark.parametrize("offsets", [(5, 0), (0, 5)], ids=str)
 def test_the_highest_last_offset_of_all_batches_counts(offsets, log_start_offset, may_retry):
     """The highest last offset of all batches counts, in whatever order they were acknowledged."""
-    sequences = PartitionSequences(is_transactional=True)
+    sequences = PartitionSequences(threading.RLock(), is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     batches = [batch(records=3) for _ in offsets]
     for each, offset in zip(batches, offsets, strict=True):
@@ -149,7 +151,7 @@ def test_a_broker_is_sent_no_more_batches_than_it_remembers(sequences, in_flight
 @pytest.mark.parametrize("in_flight", range(3))
 def test_the_very_first_batch_is_sent_alone(in_flight):
     """The first batch is sent alone, because the broker could take a later one for the first."""
-    sequences = PartitionSequences(is_transactional=False)
+    sequences = PartitionSequences(threading.RLock(), is_transactional=False)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     assigned(sequences, in_flight)
     assert (in_flight == 0) == sequences.may_drain(batch())
@@ -178,7 +180,7 @@ def test_new_batches_wait_while_a_sequence_number_is_missing(sequences):
     sequences.fail(lost, outcome_known=False)
     assert not sequences.may_drain(batch())
     assert sequences.may_drain(others[0])
-    entry = sequences._partitions.entry(lost.topic_partition)
+    entry = sequences._partitions[lost.topic_partition]
     entry.unresolved_sequence = None
     assert not sequences.may_drain(batch())
 
@@ -213,7 +215,7 @@ def test_nothing_is_sent_before_a_pending_restart(sequences):
 
 def _with_batches(count: int) -> tuple[PartitionSequences, list]:
     """Build a numbered batch for each partition; those of odd partitions are in flight."""
-    sequences = PartitionSequences(is_transactional=False)
+    sequences = PartitionSequences(threading.RLock(), is_transactional=False)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     sequences.follow_topics(snapshot({}, topic_id=2).topics)
     batches = [batch(partition) for partition in range(count)]
@@ -262,7 +264,7 @@ def test_partitions_whose_batches_have_ended_are_resolved():
 @pytest.fixture
 def replaced():
     """Return sequences whose topic was recreated while two batches had numbers, and the batches."""
-    sequences = PartitionSequences(is_transactional=False)
+    sequences = PartitionSequences(threading.RLock(), is_transactional=False)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     sequences.follow_topics(snapshot({}, topic_id=1).topics)
     batches = assigned(sequences, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.errors import IllegalStateError, KafkaError
-from spark_kafka_sink.producer.transactions.transaction_protocol import PendingOperations
+from spark_kafka_sink.producer.transactions.transaction_state import PendingOperations
 from spark_kafka_sink.producer.transactions.transactional_request_result import (
     TransactionalRequestResult,
 )

@@ -147,7 +147,7 @@ def test_a_producer_whose_next_initialization_fails_writes_nothing_more(broker, 
     for call in (producer.abort_transaction, producer.begin_transaction):
         with pytest.raises(FatalProducerError):
             call()
-    assert not producer._core.transaction_manager.has_producer_id
+    assert not producer._core.transaction_manager.sequences.producer_id_and_epoch.is_valid
     end(broker, prepared, committed=True)
     assert [b"one"] == values(broker)
 

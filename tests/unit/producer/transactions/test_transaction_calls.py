@@ -25,7 +25,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.sender_harness import (
     place,
 )
-from tests.support.producer.transaction_parts import reach
+from tests.support.producer.transaction_managers import reach
 from tests.support.producer.transactions_over_mock import GROUP, OFFSETS, S, answer_end, is_ready
 
 # --- illegal calls
@@ -47,14 +47,14 @@ def test_illegal_calls_raise_an_error_and_change_nothing(either):
         manager.maybe_add_partition(place())
     with pytest.raises(IllegalStateError, match="begin a transaction first"):
         manager.send_offsets_to_transaction(OFFSETS, GROUP)
-    assert S.READY is manager.state
+    assert S.READY is manager.state.current
     manager.begin_transaction()
     for call in (manager.begin_transaction, manager.initialize_transactions):
         with pytest.raises(IllegalStateError, match="IN_TRANSACTION"):
             call()
     manager.begin_commit()
     either.step()
-    assert S.READY is manager.state
+    assert S.READY is manager.state.current
 
 
 def test_a_producer_without_a_transactional_id_has_no_transactions():
@@ -160,8 +160,7 @@ def test_a_response_wakes_the_waiting_thread(either):
     either.find_coordinator()
     either.init_producer_id()
     waiter.join(120)
-    assert result.is_acked
-    assert result.is_successful
+    assert (True, None) == (result.is_acked, result.error)
 
 
 # --- closing
@@ -194,7 +193,7 @@ def test_closing_aborts_an_open_transaction(either):
         sent.answer(type("Answer", (), {"error_code": 0, "producer_id": -1, "producer_epoch": -1}))
 
     either.run_to_the_end(lambda: None, answer)
-    assert not either.manager.has_ongoing_transaction
+    assert not either.manager.state.has_ongoing_transaction
 
 
 def test_closing_aborts_a_transaction_that_has_failed(either):
@@ -209,7 +208,7 @@ def test_closing_aborts_a_transaction_that_has_failed(either):
         sent.answer(type("Answer", (), {"error_code": 0, "producer_id": 1, "producer_epoch": 1}))
 
     either.run_to_the_end(lambda: None, answer)
-    assert not either.manager.has_ongoing_transaction
+    assert not either.manager.state.has_ongoing_transaction
 
 
 def test_closing_after_a_fatal_error_ends_at_once(either):

@@ -68,11 +68,11 @@ def test_a_rejected_batch_fails_only_the_transaction(either, code):
         either.manager.begin_transaction()
     abort = either.manager.begin_abort()
     answer_end(either, epoch=1)
-    if not either.manager.is_transaction_v2:
+    if not either.manager.epochs.is_transaction_v2:
         bump = either.init_producer_id(epoch=1)
         assert (PRODUCER_ID, 0) == (bump.request.producer_id, bump.request.producer_epoch)
     abort.wait(0)
-    assert ProducerIdAndEpoch(PRODUCER_ID, 1) == either.manager.producer_id_and_epoch
+    assert ProducerIdAndEpoch(PRODUCER_ID, 1) == either.manager.sequences.producer_id_and_epoch
     assert is_ready(either)
 
 
@@ -120,7 +120,7 @@ def test_an_unexplained_gap_fails_the_transaction(either):
     either.step()
     either.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert isinstance(batch.result.error, DeliveryError)
-    assert S.ABORTABLE_ERROR is either.manager.state
+    assert S.ABORTABLE_ERROR is either.manager.state.current
 
 
 def test_a_transaction_forgotten_because_of_retention_continues(either):
@@ -143,7 +143,7 @@ def test_an_unexplained_unknown_producer_id_fails_the_transaction(either):
     either.add(0)
     either.step()
     either.produce(ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=10)
-    assert S.ABORTABLE_ERROR is either.manager.state
+    assert S.ABORTABLE_ERROR is either.manager.state.current
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_batch_without_retries_left_fails_the_transaction(version, code):
         harness.step(LATER)
         harness.produce(code)
         assert isinstance(refused.result.error, DeliveryError)
-        assert S.ABORTABLE_ERROR is harness.manager.state
+        assert S.ABORTABLE_ERROR is harness.manager.state.current
         with pytest.raises(TransactionAbortableError, match=code.name):
             harness.manager.fail_if_not_ready_for_send()
 
@@ -172,7 +172,7 @@ def test_an_expired_batch_fails_only_the_transaction(either):
         either.manager.fail_if_not_ready_for_send()
     abort = either.manager.begin_abort()
     answer_end(either, epoch=1)
-    if not either.manager.is_transaction_v2:
+    if not either.manager.epochs.is_transaction_v2:
         either.init_producer_id(epoch=1)
     abort.wait(0)
     assert is_ready(either)
@@ -201,7 +201,7 @@ def test_a_batch_that_expires_unsent_does_not_bump_the_epoch(tv1):
     abort = tv1.manager.begin_abort()
     tv1.end_txn()
     abort.wait(0)
-    assert S.READY is tv1.manager.state
+    assert S.READY is tv1.manager.state.current
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_the_most_severe_partition_error_decides(tv1):
     tv1.add_partitions(
         codes={0: ErrorCode.OPERATION_NOT_ATTEMPTED, 1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     )
-    assert "t-1" in str(tv1.manager.last_error)
+    assert "t-1" in str(tv1.manager.state.error)
 
 
 def test_rejected_partitions_do_not_delay_added_ones(tv1):
@@ -289,7 +289,7 @@ def test_the_halves_of_a_split_batch_belong_to_the_transaction(either, monkeypat
     assert [(True, 0), (True, 1)] == [(h.is_transactional, h.base_sequence) for h in halves]
     either.produce()
     either.produce()
-    assert S.IN_TRANSACTION is either.manager.state
+    assert S.IN_TRANSACTION is either.manager.state.current
 
 
 # --- fatal errors
@@ -378,7 +378,7 @@ def test_an_abortable_error_of_an_abort_ends_the_producer(either):
     either.end_txn(ErrorCode.TRANSACTION_ABORTABLE)
     with pytest.raises(BrokerError, match="TRANSACTION_ABORTABLE"):
         abort.wait(0)
-    assert S.FATAL_ERROR is either.manager.state
+    assert S.FATAL_ERROR is either.manager.state.current
 
 
 def test_a_failed_batch_ends_the_producer_if_the_broker_cannot_bump_epochs(tv1):
@@ -391,7 +391,7 @@ def test_a_failed_batch_ends_the_producer_if_the_broker_cannot_bump_epochs(tv1):
     tv1.end_txn()
     with pytest.raises(KafkaError, match=r"brokers before Kafka 2\.5"):
         abort.wait(0)
-    assert S.FATAL_ERROR is tv1.manager.state
+    assert S.FATAL_ERROR is tv1.manager.state.current
 
 
 def test_a_broker_without_transactions_ends_the_producer(tv1):
@@ -463,7 +463,7 @@ def test_an_unexpected_error_of_a_request_ends_the_waits(either, monkeypatch, me
         either.begin()
         monkeypatch.setattr(handler, method, broken)
         result = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
-        if not either.manager.is_transaction_v2:
+        if not either.manager.epochs.is_transaction_v2:
             either.add_offsets()
     if method == "verdict" and is_first:
         either.find_coordinator()

@@ -124,7 +124,7 @@ def test_rejected_offsets_fail_only_the_transaction(either, code):
     """A consumer that has lost its partitions (KIP-447) must abort, and may then continue."""
     either.begin()
     result = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
-    if not either.manager.is_transaction_v2:
+    if not either.manager.epochs.is_transaction_v2:
         either.add_offsets()
     either.find_coordinator()
     either.offset_commit(code)
@@ -143,7 +143,7 @@ def test_a_missing_permission_for_the_group_fails_its_coordinator_lookup(tv2):
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    assert S.ABORTABLE_ERROR is tv2.manager.state
+    assert S.ABORTABLE_ERROR is tv2.manager.state.current
     tv2.step()
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
         result.wait(0)
@@ -160,7 +160,7 @@ def test_a_repeated_call_waits_for_the_same_offsets(either):
     )
     other = either.manager.send_offsets_to_transaction({place(0): OffsetAndMetadata(71)}, GROUP)
     assert first is not other
-    if not either.manager.is_transaction_v2:
+    if not either.manager.epochs.is_transaction_v2:
         either.add_offsets()
         either.add_offsets()
     either.find_coordinator()
@@ -191,7 +191,7 @@ def test_an_abort_does_not_wait_for_a_group_without_a_coordinator(either, is_los
     """Offsets that no broker has received are dropped, and the call that waits for them fails."""
     either.begin()
     offsets = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
-    if not either.manager.is_transaction_v2:
+    if not either.manager.epochs.is_transaction_v2:
         either.add_offsets()
     either.network.down.add(2)
     either.network.retry_at[2] = either.now + 1_000
@@ -240,7 +240,7 @@ def _offsets_after_response(harness, code):
     """Send a transaction's offsets, and answer the request with an error code."""
     harness.begin()
     result = harness.manager.send_offsets_to_transaction(OFFSETS, GROUP)
-    if not harness.manager.is_transaction_v2:
+    if not harness.manager.epochs.is_transaction_v2:
         harness.add_offsets()
     harness.find_coordinator(node_id=2)
     harness.offset_commit(code)
@@ -254,7 +254,7 @@ def _are_resent_to_the_same_coordinator(harness, code) -> bool:
     harness.step(LATER)
     assert NODES[2] == harness.offset_commit().node
     result.wait(0)
-    return harness.manager.state is S.IN_TRANSACTION
+    return harness.manager.state.current is S.IN_TRANSACTION
 
 
 def _end_the_producer(harness, code, *, by: str) -> bool:
@@ -263,7 +263,7 @@ def _end_the_producer(harness, code, *, by: str) -> bool:
         result.wait(0)
     with pytest.raises(KafkaError, match=by):
         harness.manager.begin_abort()
-    return harness.manager.has_fatal_error
+    return harness.manager.state.has_fatal_error
 
 
 def test_offsets_of_an_unknown_partition_are_retried(either):

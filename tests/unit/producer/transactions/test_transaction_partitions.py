@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.model import ProducerIdAndEpoch
-from spark_kafka_sink.producer.transactions.transaction_protocol import TransactionPartitions
-from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
+from spark_kafka_sink.producer.transactions.transaction_state import (
+    TransactionPartitions,
+    TransactionState,
+)
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.producer.sender_harness import place
-from tests.support.producer.transaction_parts import TransactionParts
+from tests.support.producer.transaction_managers import manager_in_state, waiting
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
@@ -86,7 +88,7 @@ def test_the_next_transaction_starts_empty():
     partitions.add(ONE)
     partitions.request(OTHER)
     _request_new(partitions)
-    partitions.note_started()
+    partitions.is_started = True
     partitions.clear()
     assert (False, False) == (partitions.is_started, partitions.has_added)
     partitions.request(ONE)
@@ -96,17 +98,17 @@ def test_the_next_transaction_starts_empty():
 
 def test_new_partitions_are_requested_again_after_an_interrupt(monkeypatch):
     """A caller who is interrupted before the request is queued leaves them new, not pending."""
-    parts = TransactionParts(ProducerIdAndEpoch(7, 0), TransactionState.IN_TRANSACTION)
-    parts.partitions.request(ONE)
+    manager = manager_in_state(ProducerIdAndEpoch(7, 0), TransactionState.IN_TRANSACTION)
+    manager._partitions.request(ONE)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(parts.requests, "add_partitions", interrupt)
+        interrupted.setattr(manager._queue, "put", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            parts.protocol.request_new_partitions()
+            manager._request_new_partitions()
 
-    parts.protocol.request_new_partitions()
+    manager._request_new_partitions()
 
-    assert [ApiKey.ADD_PARTITIONS_TO_TXN] == parts.waiting()
+    assert [ApiKey.ADD_PARTITIONS_TO_TXN] == waiting(manager)

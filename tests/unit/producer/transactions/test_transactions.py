@@ -45,8 +45,8 @@ def test_initializing_finds_the_coordinator_and_fences_earlier_producers(either)
         sent.request.transaction_timeout_ms,
     )
     result.wait(0)
-    assert ProducerIdAndEpoch(PRODUCER_ID, 5) == either.manager.producer_id_and_epoch
-    assert S.READY is either.manager.state
+    assert ProducerIdAndEpoch(PRODUCER_ID, 5) == either.manager.sequences.producer_id_and_epoch
+    assert S.READY is either.manager.state.current
 
 
 def test_a_coordinator_is_found_with_a_single_key(tv1):
@@ -76,7 +76,7 @@ def test_a_transaction_under_tv1(tv1):
     ended = tv1.end_txn()
     assert (4, True, 0) == (ended.version, ended.request.committed, ended.request.producer_epoch)
     result.wait(0)
-    assert ProducerIdAndEpoch(PRODUCER_ID, 0) == tv1.manager.producer_id_and_epoch
+    assert ProducerIdAndEpoch(PRODUCER_ID, 0) == tv1.manager.sequences.producer_id_and_epoch
     tv1.manager.begin_transaction()
     following = tv1.add()
     tv1.add_partitions()
@@ -112,7 +112,7 @@ def test_an_exhausted_epoch_returns_a_new_producer_id(tv2):
     response = type("Response", (), {"error_code": 0, "producer_id": 2_000, "producer_epoch": 0})
     sent.answer(response())
     tv2.step()
-    assert ProducerIdAndEpoch(2_000, 0) == tv2.manager.producer_id_and_epoch
+    assert ProducerIdAndEpoch(2_000, 0) == tv2.manager.sequences.producer_id_and_epoch
 
 
 def test_a_partition_is_added_once_per_transaction(tv1):
@@ -163,7 +163,7 @@ def test_an_empty_transaction_ends_without_a_request(either, end):
     either.step()
     assert [] == either.network.sent
     result.wait(0)
-    assert S.READY is either.manager.state
+    assert S.READY is either.manager.state.current
     assert is_ready(either)
 
 
@@ -202,7 +202,7 @@ def test_the_transaction_version_changes_only_between_transactions(tv1):
     bump = tv1.init_producer_id(epoch=1)
     assert (PRODUCER_ID, 0) == (bump.request.producer_id, bump.request.producer_epoch)
     result.wait(0)
-    assert tv1.manager.is_transaction_v2
+    assert tv1.manager.epochs.is_transaction_v2
     assert is_ready(tv1)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
 from spark_kafka_sink.producer.transactions.partition_sequences import (
     TxnPartitionEntry,
-    TxnPartitionMap,
     increment_sequence,
     is_older_sequence,
 )
@@ -30,30 +29,13 @@ def _numbers(entry: TxnPartitionEntry) -> list[int]:
 
 
 def test_a_partition_starts_at_0_without_a_history():
-    """A partition starts without a history, and does so again after a reset."""
-    partitions = TxnPartitionMap()
-    place = TopicPartition("t", 0)
-    for _ in range(2):
-        entry = partitions.entry(place)
-        assert entry is partitions.entry(place)
-        assert (0, 0) == (entry.next_sequence, entry.first_sequence)
-        assert (-1, -1) == (entry.last_acked_sequence, entry.last_acked_offset)
-        assert NO_PRODUCER_ID_AND_EPOCH == entry.producer_id_and_epoch
-        assert (entry.unresolved_sequence, entry.restarted_for) == (None, None)
-        assert [False] * 3 == [entry.restart_requested, entry.has_gap, entry.log_replaced]
-        entry.next_sequence = 7
-        partitions.reset()
-
-
-def test_the_partitions_of_a_topic_are_found_by_its_name():
-    """The partitions of a topic are in the order of their first lookup."""
-    partitions = TxnPartitionMap()
-    places = [TopicPartition(topic, partition) for topic in "bac" for partition in (1, 0)]
-    entries = {place: partitions.entry(place) for place in places}
-    for topic in "abc":
-        expected = [(place, entries[place]) for place in places if place.topic == topic]
-        assert expected == partitions.of_topic(topic)
-    assert [] == partitions.of_topic("d")
+    """A new entry has no producer, no numbers and nothing to wait for."""
+    entry = TxnPartitionEntry()
+    assert (0, 0) == (entry.next_sequence, entry.first_sequence)
+    assert (-1, -1) == (entry.last_acked_sequence, entry.last_acked_offset)
+    assert NO_PRODUCER_ID_AND_EPOCH == entry.producer_id_and_epoch
+    assert (entry.unresolved_sequence, entry.restarted_for) == (None, None)
+    assert [False] * 3 == [entry.restart_requested, entry.has_gap, entry.log_replaced]
 
 
 @pytest.mark.parametrize(

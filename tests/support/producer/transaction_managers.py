@@ -1,19 +1,11 @@
-"""The parts of a TransactionManager, for tests that need a certain state."""
+"""TransactionManagers in a certain state, and what waits in them."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.producer.transactions.partition_sequences import PartitionSequences
 from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
-from spark_kafka_sink.producer.transactions.transaction_protocol import (
-    EpochRules,
-    PendingOperations,
-    TransactionPartitions,
-    TransactionProtocol,
-)
-from spark_kafka_sink.producer.transactions.transaction_requests import TransactionRequests
 from spark_kafka_sink.producer.transactions.transaction_state import (
     TRANSITIONS,
     TransactionState,
@@ -27,33 +19,17 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.api_keys import ApiKey
 
 
-class TransactionParts:
-    """A TransactionProtocol and the parts it acts on, all of them open to a test."""
+def manager_in_state(producer: ProducerIdAndEpoch, state: TransactionState) -> TransactionManager:
+    """Return the manager of a transactional producer with an id, in the given state."""
+    manager = TransactionManager(transactional_id="x")
+    manager.sequences.producer_id_and_epoch = producer
+    reach(manager.state, state)
+    return manager
 
-    def __init__(self, producer: ProducerIdAndEpoch, state: TransactionState) -> None:
-        """Build the parts of a transactional producer with an id, in the given state."""
-        self.machine = TransactionStateMachine("x")
-        self.requests = TransactionRequests("x", 60_000)
-        self.partitions = TransactionPartitions()
-        self.epochs = EpochRules()
-        sequences = PartitionSequences(is_transactional=True)
-        sequences.producer_id_and_epoch = producer
-        self.protocol = TransactionProtocol(
-            self.machine,
-            requests=self.requests,
-            partitions=self.partitions,
-            sequences=sequences,
-            epochs=self.epochs,
-            operations=PendingOperations(),
-        )
-        reach(self.machine, state)
 
-    def waiting(self) -> list[ApiKey]:
-        """Remove the requests that wait; return their APIs in the order of sending."""
-        waiting = []
-        while self.requests.peek() is not None:
-            waiting.append(self.requests.pop().api_key)
-        return waiting
+def waiting(manager: TransactionManager) -> list[ApiKey]:
+    """Remove the requests that wait; return their APIs in the order of sending."""
+    return [handler.api_key for handler in manager._queue.drain()]
 
 
 def reach(machine: TransactionStateMachine, target: TransactionState) -> None:
