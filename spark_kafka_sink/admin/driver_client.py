@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, TypeVar
 from spark_kafka_sink.admin import group_calls, topic_calls, transaction_calls
 from spark_kafka_sink.admin.blocking_client import BlockingClient
 from spark_kafka_sink.admin.item_requests import request_items
-from spark_kafka_sink.admin.partition_events import read_chunk
-from spark_kafka_sink.admin.record_batches import DEFAULT_MAX_BATCH_BYTES, transactional_batches
+from spark_kafka_sink.admin.records import (
+    DEFAULT_MAX_BATCH_BYTES,
+    read_chunk,
+    transactional_batches,
+)
 from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
     EndAnswer,
@@ -31,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
-    from spark_kafka_sink.admin.partition_events import PartitionChunk
-    from spark_kafka_sink.admin.record_batches import KeyValue
+    from spark_kafka_sink.admin.records import KeyValue, PartitionChunk
     from spark_kafka_sink.admin.transaction_values import (
         OpenProducer,
         TransactionDescription,
