@@ -1,6 +1,6 @@
 # The public names, each with its module: for type checkers, and for the package itself.
 
-from spark_kafka_sink.admin.client.admin_client import AdminClient as AdminClient
+from spark_kafka_sink.admin.admin_client import AdminClient as AdminClient
 from spark_kafka_sink.admin.transaction_values import (
     TransactionDescription as TransactionDescription,
     TransactionListing as TransactionListing,

@@ -23,7 +23,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.admin.client.admin_client import AdminClient
+    from spark_kafka_sink.admin.admin_client import AdminClient
     from spark_kafka_sink.admin.values import ConsumerGroupDescription
     from spark_kafka_sink.model import OffsetAndMetadata
 

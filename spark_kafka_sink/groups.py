@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.values import OffsetSpec
 from spark_kafka_sink.cluster_command import (

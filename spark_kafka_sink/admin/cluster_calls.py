@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
-from spark_kafka_sink.admin.transaction_values import TRANSACTION_VERSION_FEATURE
 from spark_kafka_sink.errors import (
+    BrokerError,
     KafkaError,
     KafkaTimeoutError,
     NetworkError,
@@ -55,6 +55,8 @@ T = TypeVar("T")
 _COORDINATOR_KEYS_VERSION = 4
 #: The fewest keys for which a request of its own is worth it.
 _FEWEST_KEYS = 2
+#: The finalized feature that determines the rules of transactions (KIP-890).
+_TRANSACTION_VERSION: Final = "transaction.version"
 #: The limit that sets the deadlines, for errors.
 _TIMEOUT = "the timeout of this call"
 #: In seconds. Writing markers takes moments (KIP-588), so a request for a busy transaction is
@@ -115,10 +117,10 @@ class Call(Generic[ResponseT]):
     destination: Destination
     #: Builds the request for a broker's versions, with an optional cap on its version.
     build: Callable[[NodeApiVersions], tuple[ApiRequest[ResponseT], int | None]]
-    #: The error codes of a response; the call is retried while one of them is retriable.
-    error_codes: Callable[[ResponseT], Sequence[int]]
     #: A description for errors: "EndTxn of 'orders.ledger'".
     what: str
+    #: The error codes of a response; the call is retried while one of them is retriable.
+    error_codes: Callable[[ResponseT], Sequence[int]] = lambda _: ()
     #: Retriable codes that are nevertheless returned to the caller.
     accepts: frozenset[int] = frozenset()
 
@@ -214,6 +216,24 @@ class ClusterCalls:
         await wait_for_answer(self._client, [topic], patience, is_final=is_missing)
         return self._client.metadata.snapshot.partition_count(topic)
 
+    async def list_all(
+        self,
+        call_for: Callable[[Node], Call[ResponseT]],
+        read: Callable[[ResponseT, str], Iterable[T]],
+        deadline: float,
+    ) -> list[T]:
+        """Return what each broker of the cluster lists, read from its response.
+
+        Raises the error of the first broker whose call fails or whose response is an error.
+        """
+        requests = [call_for(node) for node in await self.nodes(deadline)]
+        answers = await self.call_all(requests, deadline)
+        return [
+            item
+            for call, answer in zip(requests, answers, strict=True)
+            for item in read(raised(answer), call.what)
+        ]
+
     async def call_all(
         self, calls: Sequence[Call[ResponseT]], deadline: float
     ) -> list[ResponseT | KafkaError]:
@@ -282,7 +302,7 @@ class ClusterCalls:
             connection = await self._client.least_loaded_connection(deadline)
         except NetworkError as error:
             raise KafkaTimeoutError(f"no broker reported its features in time: {error}") from error
-        return connection.api_versions.finalized_features.get(TRANSACTION_VERSION_FEATURE, 0)
+        return transaction_version(connection.api_versions)
 
     def _delay(self, destination: Destination, code: int, attempts: int) -> float:
         if code == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -434,6 +454,32 @@ async def outcomes_of(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T | 
     return outcomes
 
 
+def raised(outcome: T | KafkaError) -> T:
+    """Return the result of a call, or raise its KafkaError."""
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome
+
+
+def refusal(code: int, what: str, message: str | None) -> BrokerError:
+    """Return the error for a code; `what` was refused, and `message` is the broker's, if any."""
+    error = broker_error(code, what)
+    if not message:
+        return error
+    return BrokerError(
+        f"{error}; the broker said: {message}",
+        code=error.code,
+        name=error.name,
+        retriable=error.retriable,
+        invalid_metadata=error.invalid_metadata,
+    )
+
+
+def transaction_version(versions: NodeApiVersions) -> int:
+    """Return the transaction version that the cluster has finalized."""
+    return versions.finalized_features.get(_TRANSACTION_VERSION, 0)
+
+
 def out_of_time(what: str, cause: KafkaError | None) -> KafkaTimeoutError:
     """Return the error of a request that has no final response by its deadline."""
     error = KafkaTimeoutError(f"{what} got no final response in time; last cause: {cause}")
@@ -470,7 +516,6 @@ def _find_coordinators(keys: Sequence[_Key]) -> Call[FindCoordinatorResponse]:
     return Call(
         destination=AnyBroker(),
         build=lambda _: (request, None),
-        error_codes=lambda _: (),
         what=f"FindCoordinator of {len(keys)} ids",
     )
 

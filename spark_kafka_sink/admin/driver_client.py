@@ -8,13 +8,42 @@ the process that uses it, and never pickled.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from spark_kafka_sink.admin import group_calls, topic_calls, transaction_calls
 from spark_kafka_sink.admin.blocking_client import BlockingClient
+from spark_kafka_sink.admin.cluster_calls import raised
 from spark_kafka_sink.admin.item_requests import request_items
-from spark_kafka_sink.admin.partition_events import read_chunk
-from spark_kafka_sink.admin.record_batches import DEFAULT_MAX_BATCH_BYTES, transactional_batches
+from spark_kafka_sink.admin.records import (
+    DEFAULT_MAX_BATCH_BYTES,
+    read_chunk,
+    transactional_batches,
+)
+from spark_kafka_sink.admin.requests.configs import (
+    describe_topic_configs_call,
+    described_topic_configs,
+)
+from spark_kafka_sink.admin.requests.groups import commit_offsets_call, refused_offsets
+from spark_kafka_sink.admin.requests.partitions import (
+    describe_producers_call,
+    fetch_call,
+    fetched_records,
+    listed_offset,
+    offset_call,
+    open_producers,
+)
+from spark_kafka_sink.admin.requests.topics import create_topics_call, was_created
+from spark_kafka_sink.admin.requests.transactions import (
+    APIS_SINCE_3_0,
+    add_partition_call,
+    added_error,
+    describing_transactions,
+    end_transaction_call,
+    ended_transaction,
+    init_producer_id_call,
+    list_transactions,
+    produce_call,
+    produced_error,
+)
 from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
     EndAnswer,
@@ -31,8 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
-    from spark_kafka_sink.admin.partition_events import PartitionChunk
-    from spark_kafka_sink.admin.record_batches import KeyValue
+    from spark_kafka_sink.admin.records import KeyValue, PartitionChunk
     from spark_kafka_sink.admin.transaction_values import (
         OpenProducer,
         TransactionDescription,
@@ -45,8 +73,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
     from spark_kafka_sink.protocol.schema import ResponseT
     from spark_kafka_sink.record.key_values import LogSink
-
-T = TypeVar("T")
 
 #: The first pause, in seconds, before checking again whether a partition is stable.
 _FIRST_PAUSE = 0.003
@@ -84,11 +110,9 @@ class DriverClient(BlockingClient):
 
         The error names the broker and the API, and ends with `needed_by`.
         """
-
-        async def run(calls: ClusterCalls, deadline: float) -> None:
-            await calls.require(transaction_calls.APIS_SINCE_3_0, needed_by, deadline)
-
-        self._run(run, timeout)
+        self._run(
+            lambda calls, deadline: calls.require(APIS_SINCE_3_0, needed_by, deadline), timeout
+        )
 
     # --- transactions of any producer
 
@@ -105,36 +129,28 @@ class DriverClient(BlockingClient):
         Without `states`, all states match. `pattern` (RE2J, for the whole id) expresses the same
         condition for brokers that support patterns (KIP-1152).
         """
-
-        async def run(calls: ClusterCalls, deadline: float) -> list[TransactionListing]:
-            nodes = await calls.nodes(deadline)
-            requests = [
-                transaction_calls.list_call(node, states=states, pattern=pattern) for node in nodes
-            ]
-            listings: list[TransactionListing] = []
-            answers = await calls.call_all(requests, deadline)
-            for call, answer in zip(requests, answers, strict=True):
-                listings += transaction_calls.listed(_raised(answer), call.what)
-            return [listing for listing in listings if accepts(listing.transactional_id)]
-
-        return self._run(run, timeout)
+        listed = self._run(
+            lambda calls, deadline: list_transactions(
+                calls, deadline, states=states, pattern=pattern
+            ),
+            timeout,
+        )
+        return [listing for listing in listed if accepts(listing.transactional_id)]
 
     def describe_transactions(
         self, transactional_ids: Sequence[str], *, timeout: float
     ) -> dict[str, TransactionDescription | None]:
         """Return descriptions of transactional ids; None for one that no coordinator knows."""
-
-        async def run(
-            calls: ClusterCalls, deadline: float
-        ) -> dict[str, TransactionDescription | None]:
-            request = transaction_calls.describing_transactions()
-            answer = await request_items(calls, request, transactional_ids, deadline)
-            for error in answer.errors.values():
-                if not isinstance(error, BrokerError) or error.code != _UNKNOWN_ID:
-                    raise error
-            return {name: answer.results.get(name) for name in transactional_ids}
-
-        return self._run(run, timeout)
+        answer = self._run(
+            lambda calls, deadline: request_items(
+                calls, describing_transactions(), transactional_ids, deadline
+            ),
+            timeout,
+        )
+        for error in answer.errors.values():
+            if not isinstance(error, BrokerError) or error.code != _UNKNOWN_ID:
+                raise error
+        return {name: answer.results.get(name) for name in transactional_ids}
 
     def end_transactions(
         self, ends: Sequence[TransactionEnd], *, timeout: float
@@ -149,7 +165,7 @@ class DriverClient(BlockingClient):
                 await calls.find_coordinators([end.transactional_id for end in ends], deadline)
             except KafkaError as error:
                 return [error] * len(ends)
-            requests = [transaction_calls.end_call(end) for end in ends]
+            requests = [end_transaction_call(end) for end in ends]
             answers = await calls.call_all(requests, deadline)
             return [
                 _end_answer(answer, call.what)
@@ -161,9 +177,7 @@ class DriverClient(BlockingClient):
     def end_transaction(self, end: TransactionEnd, *, timeout: float) -> EndAnswer:
         """End one transaction, like `end_transactions`, but raise its error."""
         [answer] = self.end_transactions([end], timeout=timeout)
-        if isinstance(answer, KafkaError):
-            raise answer
-        return answer
+        return raised(answer)
 
     def write_markers(
         self, end: TransactionEnd, partitions: Sequence[TopicPartition], *, timeout: float
@@ -177,14 +191,12 @@ class DriverClient(BlockingClient):
 
         async def run(calls: ClusterCalls, deadline: float) -> EndAnswer:
             for partition in partitions:
-                add = transaction_calls.add_partition_call(
-                    end.transactional_id, end.producer, partition
-                )
-                code = transaction_calls.added_error(await calls.call(add, deadline))
+                add = add_partition_call(end.transactional_id, end.producer, partition)
+                code = added_error(await calls.call(add, deadline))
                 if code:
                     return end_answer(code, add.what)
-            call = transaction_calls.end_call(end._replace(transaction_version=0))
-            return transaction_calls.ended(await calls.call(call, deadline), call.what)
+            call = end_transaction_call(end._replace(transaction_version=0))
+            return ended_transaction(await calls.call(call, deadline), call.what)
 
         return self._run(run, timeout)
 
@@ -204,7 +216,7 @@ class DriverClient(BlockingClient):
         epoch for the caller's own producer id. Raises ProducerFencedError if another producer has
         taken over.
         """
-        call = transaction_calls.init_call(
+        call = init_producer_id_call(
             transactional_id, transaction_timeout_ms=transaction_timeout_ms, current=current
         )
         response = self._call(call, timeout)
@@ -214,11 +226,7 @@ class DriverClient(BlockingClient):
 
     def transaction_version(self, *, timeout: float) -> int:
         """Return the transaction version of new transactions: 2 for TV2, less for TV1 (KIP-890)."""
-
-        async def run(calls: ClusterCalls, deadline: float) -> int:
-            return await calls.transaction_version(deadline)
-
-        return self._run(run, timeout)
+        return self._run(lambda calls, deadline: calls.transaction_version(deadline), timeout)
 
     def write_to_transaction(
         self,
@@ -239,19 +247,17 @@ class DriverClient(BlockingClient):
         async def run(calls: ClusterCalls, deadline: float) -> int:
             rules = await calls.transaction_version(deadline)
             if rules < TRANSACTION_V2:
-                add = transaction_calls.add_partition_call(
-                    transactional_id, producer, topic_partition
-                )
-                _check(transaction_calls.added_error(await calls.call(add, deadline)), add.what)
+                add = add_partition_call(transactional_id, producer, topic_partition)
+                _check(added_error(await calls.call(add, deadline)), add.what)
             for batch in transactional_batches(records, producer=producer, timestamp_ms=now_ms):
-                produce = transaction_calls.produce_call(
+                produce = produce_call(
                     transactional_id,
                     topic_partition,
                     memoryview(batch),
                     rules=rules,
                     timeout_ms=self._config.request_timeout_ms,
                 )
-                code = transaction_calls.produced_error(await calls.call(produce, deadline))
+                code = produced_error(await calls.call(produce, deadline))
                 _check(code, produce.what)
             return rules
 
@@ -261,24 +267,23 @@ class DriverClient(BlockingClient):
 
     def create_topic(self, topic: NewTopic, *, timeout: float) -> bool:
         """Create a topic; return False if one of that name exists already."""
-        call = topic_calls.create_topics_call([topic], timeout_ms=int(timeout * 1000))
-        return topic_calls.was_created(self._call(call, timeout), call.what)
+        call = create_topics_call([topic], timeout_ms=int(timeout * 1000))
+        return was_created(self._call(call, timeout))
 
     def topic_configs(self, topic: str, *, timeout: float) -> Mapping[str, str | None]:
         """Return a topic's settings by Kafka's names."""
-        call = topic_calls.describe_configs_call(topic)
-        return topic_calls.described_configs(self._call(call, timeout), call.what)
+        call = describe_topic_configs_call(topic)
+        return described_topic_configs(self._call(call, timeout), call.what)
 
     def partition_count(self, topic: str, *, timeout: float, may_appear: bool = True) -> int:
         """Return the number of a topic's partitions.
 
         A topic that `may_appear`, because it was just created, is waited for until the timeout.
         """
-
-        async def run(calls: ClusterCalls, deadline: float) -> int:
-            return await calls.partition_count(topic, deadline, may_appear=may_appear)
-
-        return self._run(run, timeout)
+        return self._run(
+            lambda calls, deadline: calls.partition_count(topic, deadline, may_appear=may_appear),
+            timeout,
+        )
 
     # --- consumer groups
 
@@ -293,8 +298,8 @@ class DriverClient(BlockingClient):
         if not offsets:
             return {}
         committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
-        call = group_calls.commit_offsets_call(group_id, committed)
-        return group_calls.refused_offsets(self._call(call, timeout), call.what)
+        call = commit_offsets_call(group_id, committed)
+        return refused_offsets(self._call(call, timeout), call.what)
 
     # --- contents of a partition
 
@@ -329,14 +334,14 @@ class DriverClient(BlockingClient):
             pause = _FIRST_PAUSE
             while True:
                 requests = [
-                    topic_calls.offset_call(partition, LATEST_TIMESTAMP, is_committed=True)
+                    offset_call(partition, LATEST_TIMESTAMP, is_committed=True)
                     for partition in waiting
                 ]
                 answers = await calls.call_all(requests, deadline)
                 for (partition, offset), call, answer in zip(
                     list(waiting.items()), requests, answers, strict=True
                 ):
-                    if topic_calls.offset(_raised(answer), call.what) >= offset:
+                    if listed_offset(raised(answer), call.what) >= offset:
                         del waiting[partition]
                 if not waiting or loop.time() >= ends_at:
                     return set(waiting)
@@ -349,8 +354,8 @@ class DriverClient(BlockingClient):
         self, topic_partition: TopicPartition, *, timeout: float
     ) -> list[OpenProducer]:
         """List the producers with an open transaction in a partition, oldest first (KIP-664)."""
-        call = transaction_calls.describe_producers_call(topic_partition)
-        return transaction_calls.open_producers(self._call(call, timeout), call.what)
+        call = describe_producers_call(topic_partition)
+        return open_producers(self._call(call, timeout), call.what)
 
     def _offset(
         self,
@@ -360,8 +365,8 @@ class DriverClient(BlockingClient):
         *,
         is_committed: bool = False,
     ) -> int:
-        call = topic_calls.offset_call(topic_partition, question, is_committed=is_committed)
-        return topic_calls.offset(self._call(call, timeout), call.what)
+        call = offset_call(topic_partition, question, is_committed=is_committed)
+        return listed_offset(self._call(call, timeout), call.what)
 
     def read_partition(
         self,
@@ -376,8 +381,8 @@ class DriverClient(BlockingClient):
         Raises BrokerError with OFFSET_OUT_OF_RANGE if the log does not reach there, or no longer
         does.
         """
-        call = topic_calls.fetch_call(topic_partition, offset)
-        records = topic_calls.fetched_records(self._call(call, timeout), call.what)
+        call = fetch_call(topic_partition, offset)
+        records = fetched_records(self._call(call, timeout), call.what)
         return read_chunk(records, offset=offset, markers_only=markers_only)
 
     def read_log(
@@ -387,8 +392,8 @@ class DriverClient(BlockingClient):
 
         Like `read_partition`, but many times faster: only keys, values, and ends of transactions.
         """
-        call = topic_calls.fetch_call(topic_partition, offset)
-        records = topic_calls.fetched_records(self._call(call, timeout), call.what)
+        call = fetch_call(topic_partition, offset)
+        records = fetched_records(self._call(call, timeout), call.what)
         return read_key_values(
             bytes(records), sink, offset=offset, max_uncompressed_bytes=_MAX_UNCOMPRESSED_BYTES
         )
@@ -397,12 +402,6 @@ class DriverClient(BlockingClient):
 
     def _call(self, call: Call[ResponseT], timeout: float) -> ResponseT:
         return self._run(lambda calls, deadline: calls.call(call, deadline), timeout)
-
-
-def _raised(answer: ResponseT | KafkaError) -> ResponseT:
-    if isinstance(answer, KafkaError):
-        raise answer
-    return answer
 
 
 def _check(code: int, what: str) -> None:
@@ -414,6 +413,6 @@ def _end_answer(answer: EndTxnResponse | KafkaError, what: str) -> EndAnswer | K
     if isinstance(answer, KafkaError):
         return answer
     try:
-        return transaction_calls.ended(answer, what)
+        return ended_transaction(answer, what)
     except BrokerError as error:
         return error

@@ -28,9 +28,10 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import ResponseT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls, Destination
+    from spark_kafka_sink.model import Node
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -45,6 +46,15 @@ async def to_any_broker(
 ) -> Routes[KeyT]:
     """Send all items to any broker in one request."""
     return [(AnyBroker(), list(keys))], {}
+
+
+def split(groups: Mapping[Node, Sequence[KeyT]], most: int) -> list[tuple[Destination, list[KeyT]]]:
+    """Return the requests to nodes, each about at most `most` of a node's items."""
+    return [
+        (node, list(keys[start : start + most]))
+        for node, keys in groups.items()
+        for start in range(0, len(keys), most)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,8 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error
 if TYPE_CHECKING:
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
-#: The finalized feature that determines the rules of transactions (KIP-890), and the level from
-#: which on Produce adds partitions and EndTxn bumps the epoch (TV2).
-TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
+#: The transaction version from which on Produce adds partitions and EndTxn bumps the epoch (TV2,
+#: KIP-890).
 TRANSACTION_V2: Final = 2
 
 ONGOING: Final = "Ongoing"

@@ -17,7 +17,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.admin.partition_events import EndMarker
+from spark_kafka_sink.admin.records import EndMarker
 from spark_kafka_sink.admin.transaction_values import ONGOING, EndOutcome, TransactionEnd
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once.ledger.budget import Budget

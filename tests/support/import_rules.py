@@ -110,8 +110,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "writing": (TOP, "kernel"),
     },
     "admin": {
-        TOP: (),
-        "client": (TOP,),
+        "values": (),
+        "transaction_values": (),
+        "cluster_calls": (),
+        "item_requests": ("cluster_calls",),
+        "requests": ("values", "transaction_values", "cluster_calls", "item_requests"),
+        TOP: ("values", "transaction_values", "cluster_calls", "item_requests", "requests"),
     },
     "network": {
         "base": (),
@@ -182,7 +186,6 @@ _EVENT_LOOP = (
     "network/*.py",
     "network/*/*.py",
     "admin/*.py",
-    "admin/client/*.py",
     "producer/producer_core.py",
     "producer/sending/sender.py",
     # Not the other rooms of `consumer`, which are pure.

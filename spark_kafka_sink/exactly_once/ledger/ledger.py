@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spark_kafka_sink.admin.driver_client import DriverClient
-    from spark_kafka_sink.admin.record_batches import KeyValue
+    from spark_kafka_sink.admin.records import KeyValue
     from spark_kafka_sink.admin.transaction_values import EndAnswer
     from spark_kafka_sink.exactly_once.ledger.ledger_records import EntryKey
 

@@ -28,7 +28,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.records import KeyValue
 from spark_kafka_sink.exactly_once.ledger.errors import ExactlyOnceError, LedgerFormatError
 from spark_kafka_sink.exactly_once.ledger.transactional_ids import is_worker_id_of
 from spark_kafka_sink.exactly_once.ledger.transitions import (

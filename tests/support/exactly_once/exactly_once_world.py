@@ -16,8 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.admin.driver_client import DriverClient
-from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
-from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.records import DataRecord, EndMarker, KeyValue
 from spark_kafka_sink.admin.transaction_values import TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.exactly_once import recovery
@@ -34,7 +33,7 @@ from tests.support.kafka.real_kafka import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spark_kafka_sink.admin.partition_events import PartitionEvent
+    from spark_kafka_sink.admin.records import PartitionEvent
     from spark_kafka_sink.devbroker import DevBroker
     from spark_kafka_sink.exactly_once.ledger.ledger_entries import LedgerState
     from spark_kafka_sink.exactly_once.ledger.ledger_records import WriteRecord

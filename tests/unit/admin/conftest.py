@@ -1,13 +1,32 @@
-"""Fixtures that the tests of the admin client share."""
+"""An admin client of an embedded broker, and what the tests of both clients share."""
 
 from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink import AdminClient
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 
 #: Longer than the timeout of any call here, in seconds.
 LONG = 3600.0
+
+
+@pytest.fixture
+def broker():
+    with DevBroker(topics={"data": 2, "more": 1}, auto_create_topics=False) as started:
+        yield started
+
+
+@pytest.fixture
+def settings(broker):
+    return {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10}
+
+
+@pytest.fixture
+def admin(settings):
+    with AdminClient(settings) as client:
+        yield client
 
 
 @pytest.fixture

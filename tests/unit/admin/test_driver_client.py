@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.admin.driver_client import DriverClient
-from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
-from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.records import DataRecord, EndMarker, KeyValue
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.admin.values import NewTopic
 from spark_kafka_sink.config.producer_config import ProducerConfig

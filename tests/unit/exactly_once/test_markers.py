@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.admin.partition_events import EndMarker, PartitionChunk
+from spark_kafka_sink.admin.records import EndMarker, PartitionChunk
 from spark_kafka_sink.admin.transaction_values import (
     EndAnswer,
     EndOutcome,

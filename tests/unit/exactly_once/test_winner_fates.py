@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.admin.partition_events import EndMarker, PartitionChunk
+from spark_kafka_sink.admin.records import EndMarker, PartitionChunk
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.errors import BrokerError, KafkaError
 from spark_kafka_sink.exactly_once import recovery

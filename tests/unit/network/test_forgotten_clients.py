@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.network.base import forgotten_clients

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.consumer import polls
 from spark_kafka_sink.consumer.assignors.range_assignor import RangeAssignor
 from spark_kafka_sink.consumer.commits import Commits

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.values import NewPartitions
 from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
     CooperativeStickyAssignor,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AlterResponse

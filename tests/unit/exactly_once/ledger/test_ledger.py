@@ -7,7 +7,7 @@ from dataclasses import replace
 import confluent_kafka
 import pytest
 
-from spark_kafka_sink.admin.partition_events import DataRecord
+from spark_kafka_sink.admin.records import DataRecord
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once import two_phase_commit

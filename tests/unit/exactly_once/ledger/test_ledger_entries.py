@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.admin.record_batches import transactional_batches
+from spark_kafka_sink.admin.records import transactional_batches
 from spark_kafka_sink.exactly_once.ledger import ledger_entries
 from spark_kafka_sink.exactly_once.ledger.ledger_entries import (
     LedgerFold,

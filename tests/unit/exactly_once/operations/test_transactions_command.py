@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from spark_kafka_sink import transactions
-from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.records import KeyValue
 from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import KafkaError

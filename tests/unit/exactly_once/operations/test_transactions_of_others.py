@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.records import KeyValue
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink import transactions
-from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.records import KeyValue
 from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.ledger.errors import MixedError

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.admin.client.admin_client import AdminClient
+from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
 from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
 from spark_kafka_sink.errors import (

@@ -1,24 +1,14 @@
 """The public client for administrative requests.
 
-Each method is one line of what to ask, in the terms of the modules beside this one, and one line of
-what to do with the answer. The request about the cluster itself is at the end of this module. The
-rule for errors is in the docstring of the class, and in `all_of`.
+Each method is one line of what to ask, in the terms of `requests`, and one line of what to do with
+the answer. The rule for errors is in the docstring of the class, and in `all_of`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from spark_kafka_sink.admin import group_calls, transaction_calls
-from spark_kafka_sink.admin.blocking_client import BlockingClient
-from spark_kafka_sink.admin.client import (
-    acl_requests,
-    config_requests,
-    group_requests,
-    partition_requests,
-    topic_requests,
-)
-from spark_kafka_sink.admin.client.arguments import (
+from spark_kafka_sink.admin.arguments import (
     among,
     changes_of,
     committed_offsets_of,
@@ -30,36 +20,66 @@ from spark_kafka_sink.admin.client.arguments import (
     value_of,
     values_of,
 )
-from spark_kafka_sink.admin.client.group_descriptions import describe_groups
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
+from spark_kafka_sink.admin.blocking_client import BlockingClient
 from spark_kafka_sink.admin.item_requests import ItemResults, all_of, request_items
-from spark_kafka_sink.admin.refusal import refusal
+from spark_kafka_sink.admin.requests.acls import (
+    creating_acls,
+    deleting_acls,
+    describe_acls_call,
+    described_acls,
+)
+from spark_kafka_sink.admin.requests.cluster import describe_cluster_call, described_cluster
+from spark_kafka_sink.admin.requests.configs import altering_configs, describing_configs
+from spark_kafka_sink.admin.requests.groups import (
+    commit_offsets_call,
+    delete_offsets_call,
+    deleting_groups,
+    describe_groups,
+    fetch_offsets_call,
+    fetched_offsets,
+    list_groups,
+    refused_offsets,
+    undeleted_offsets,
+)
+from spark_kafka_sink.admin.requests.partitions import (
+    deleting_records,
+    describing_producers,
+    listing_offsets,
+)
+from spark_kafka_sink.admin.requests.topics import (
+    creating_partitions,
+    creating_topics,
+    deleting_topics,
+    describing_topics,
+    listed_topics,
+    metadata_call,
+)
+from spark_kafka_sink.admin.requests.transactions import (
+    describing_transactions,
+    list_transactions,
+)
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_STATES
 from spark_kafka_sink.admin.values import (
     GROUP_STATES,
     GROUP_TYPES,
     AclBinding,
     AclBindingFilter,
-    ClusterDescription,
     ConfigResource,
     NewTopic,
-    authorized_operations,
 )
 from spark_kafka_sink.config.admin_config import AdminConfig
-from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.offset_arguments import INT64, number_of, partitions_of, text_of
-from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from spark_kafka_sink.admin.cluster_calls import ClusterCalls
+    from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
     from spark_kafka_sink.admin.item_requests import ItemRequest
     from spark_kafka_sink.admin.transaction_values import TransactionDescription, TransactionListing
     from spark_kafka_sink.admin.values import (
         AlterConfigOp,
+        ClusterDescription,
         ConfigEntry,
         ConsumerGroupDescription,
         ConsumerGroupListing,
@@ -71,7 +91,6 @@ if TYPE_CHECKING:
         TopicListing,
     )
     from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
-    from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterResponse
     from spark_kafka_sink.protocol.schema import ResponseT
 
 #: The longest timeout: requests carry it as a signed 32-bit number of milliseconds.
@@ -103,9 +122,9 @@ class AdminClient(BlockingClient):
     then a topic that exists already may be the one that this call has created.
 
     An error that does not concern single items is raised as it is: BrokerError if a broker refuses
-    the whole request, UnsupportedVersionError if it is too old, KafkaTimeoutError if the cluster
-    has not answered by the end of the timeout, AuthenticationError, and IllegalStateError after
-    `close`.
+    the whole request, UnsupportedVersionError if it is too old, DecodeError if its response cannot
+    be read, KafkaTimeoutError if the cluster has not answered by the end of the timeout,
+    AuthenticationError, and IllegalStateError after `close`.
 
     Arguments are checked before anything is sent: those of a wrong type raise TypeError, and values
     that cannot be sent ValueError. A pair of a topic and a number is a partition, too.
@@ -149,7 +168,7 @@ class AdminClient(BlockingClient):
         by_name = {topic.name: topic for topic in topics}
         if len(by_name) < len(topics):
             raise ValueError("two of the new topics have the same name")
-        request = topic_requests.creating_topics(by_name, validate_only=validate_only)
+        request = creating_topics(by_name, validate_only=validate_only)
         return self._items(request, by_name, timeout)
 
     def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
@@ -157,7 +176,7 @@ class AdminClient(BlockingClient):
 
         `timeout` is in seconds.
         """
-        self._items(topic_requests.deleting_topics(), several("names", names), timeout)
+        self._items(deleting_topics(), several("names", names), timeout)
 
     def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
@@ -167,8 +186,8 @@ class AdminClient(BlockingClient):
         Kafka's own topics, such as `__consumer_offsets`, only with `include_internal`.
         `timeout` is in seconds.
         """
-        response = self._call(topic_requests.metadata_call(None), timeout)
-        return topic_requests.listed_topics(response, include_internal=include_internal)
+        response = self._call(metadata_call(None), timeout)
+        return listed_topics(response, include_internal=include_internal)
 
     def describe_topics(
         self,
@@ -182,9 +201,7 @@ class AdminClient(BlockingClient):
         With `include_authorized_operations` they say what this user may do with each topic.
         `timeout` is in seconds.
         """
-        request = topic_requests.describing_topics(
-            include_authorized_operations=include_authorized_operations
-        )
+        request = describing_topics(include_authorized_operations=include_authorized_operations)
         return self._items(request, several("names", names), timeout)
 
     def create_partitions(
@@ -200,7 +217,7 @@ class AdminClient(BlockingClient):
         brokers only check whether they could be added. `timeout` is in seconds.
         """
         topics = new_partitions_of(new_partitions)
-        request = topic_requests.creating_partitions(topics, validate_only=validate_only)
+        request = creating_partitions(topics, validate_only=validate_only)
         self._items(request, topics, timeout)
 
     # --- partitions
@@ -214,9 +231,7 @@ class AdminClient(BlockingClient):
         in seconds.
         """
         first_offsets = numbers_of("offsets", offsets, "an offset")
-        return self._items(
-            partition_requests.deleting_records(first_offsets), first_offsets, timeout
-        )
+        return self._items(deleting_records(first_offsets), first_offsets, timeout)
 
     def list_offsets(
         self,
@@ -236,9 +251,7 @@ class AdminClient(BlockingClient):
         if isolation_level not in _ISOLATION_LEVELS:
             raise ValueError(f"isolation_level must be one of {', '.join(_ISOLATION_LEVELS)}")
         specs = numbers_of("offsets", offsets, "an OffsetSpec or a timestamp")
-        request = partition_requests.listing_offsets(
-            specs, read_committed=isolation_level == "read_committed"
-        )
+        request = listing_offsets(specs, is_committed=isolation_level == "read_committed")
         return self._items(request, specs, timeout)
 
     def describe_producers(
@@ -249,7 +262,7 @@ class AdminClient(BlockingClient):
         `timeout` is in seconds.
         """
         places = partitions_of(partitions)
-        return self._items(partition_requests.describing_producers(), places, timeout)
+        return self._items(describing_producers(), places, timeout)
 
     # --- settings
 
@@ -266,7 +279,7 @@ class AdminClient(BlockingClient):
         With `include_synonyms` they have the settings from which their value may come, with
         `include_documentation` Kafka's own documentation. `timeout` is in seconds.
         """
-        request = config_requests.describing_configs(
+        request = describing_configs(
             include_synonyms=include_synonyms, include_documentation=include_documentation
         )
         return self._items(request, values_of("resources", resources, ConfigResource), timeout)
@@ -285,7 +298,7 @@ class AdminClient(BlockingClient):
         seconds.
         """
         by_resource = changes_of(changes)
-        request = config_requests.altering_configs(by_resource, validate_only=validate_only)
+        request = altering_configs(by_resource, validate_only=validate_only)
         self._items(request, by_resource, timeout)
 
     # --- the cluster
@@ -315,23 +328,14 @@ class AdminClient(BlockingClient):
         `states` and `types` are names as in `ConsumerGroupListing`, in upper or lower case;
         without them, all match. Raises ValueError for unknown ones. `timeout` is in seconds.
         """
-        filters = among("states", states, GROUP_STATES), among("types", types, GROUP_TYPES)
-
-        async def run(calls: ClusterCalls, deadline: float) -> list[ConsumerGroupListing]:
-            requests = [
-                group_requests.list_groups_call(node, states=filters[0], types=filters[1])
-                for node in await calls.nodes(deadline)
-            ]
-            listings = {}
-            for call, answer in zip(
-                requests, await calls.call_all(requests, deadline), strict=True
-            ):
-                for group in group_requests.listed_groups(_raised(answer), call.what):
-                    # A group that moves to another broker is listed by both for a moment.
-                    listings[group.group_id] = group
-            return [listings[group_id] for group_id in sorted(listings)]
-
-        return self._run(run, timeout)
+        chosen_states = among("states", states, GROUP_STATES)
+        chosen_types = among("types", types, GROUP_TYPES)
+        return self._run(
+            lambda calls, deadline: list_groups(
+                calls, deadline, states=chosen_states, types=chosen_types
+            ),
+            timeout,
+        )
 
     def describe_consumer_groups(
         self,
@@ -347,18 +351,13 @@ class AdminClient(BlockingClient):
         `timeout` is in seconds.
         """
         ids = several("group_ids", group_ids)
-
-        async def run(
-            calls: ClusterCalls, deadline: float
-        ) -> ItemResults[str, ConsumerGroupDescription]:
-            return await describe_groups(
-                calls,
-                ids,
-                deadline,
-                include_authorized_operations=include_authorized_operations,
-            )
-
-        return all_of("DescribeGroups", self._run(run, timeout))
+        described = self._run(
+            lambda calls, deadline: describe_groups(
+                calls, ids, deadline, include_authorized_operations=include_authorized_operations
+            ),
+            timeout,
+        )
+        return all_of("DescribeGroups", described)
 
     def delete_consumer_groups(
         self, group_ids: Iterable[str], *, timeout: float | None = None
@@ -368,7 +367,7 @@ class AdminClient(BlockingClient):
         `timeout` is in seconds.
         """
         ids = several("group_ids", group_ids)
-        self._items(group_requests.deleting_groups(), ids, timeout)
+        self._items(deleting_groups(), ids, timeout)
 
     def list_consumer_group_offsets(
         self,
@@ -387,8 +386,8 @@ class AdminClient(BlockingClient):
         """
         text_of(group_id, "group_id")
         places = None if partitions is None else partitions_of(partitions)
-        call = group_requests.fetch_offsets_call(group_id, places, require_stable=require_stable)
-        offsets, errors = group_requests.fetched_offsets(self._call(call, timeout), call.what)
+        call = fetch_offsets_call(group_id, places, require_stable=require_stable)
+        offsets, errors = fetched_offsets(self._call(call, timeout), call.what)
         return all_of(call.what, ItemResults(offsets, errors))
 
     def alter_consumer_group_offsets(
@@ -410,8 +409,8 @@ class AdminClient(BlockingClient):
         if not committed:
             self._check(timeout)
             return
-        call = group_calls.commit_offsets_call(group_id, committed)
-        refused = group_calls.refused_offsets(self._call(call, timeout), call.what)
+        call = commit_offsets_call(group_id, committed)
+        refused = refused_offsets(self._call(call, timeout), call.what)
         done = dict.fromkeys(committed.keys() - refused.keys())
         all_of(call.what, ItemResults(done, dict(refused)))
 
@@ -429,8 +428,8 @@ class AdminClient(BlockingClient):
         if not places:
             self._check(timeout)
             return
-        call = group_requests.delete_offsets_call(group_id, places)
-        errors = group_requests.undeleted_offsets(self._call(call, timeout), call.what)
+        call = delete_offsets_call(group_id, places)
+        errors = undeleted_offsets(self._call(call, timeout), call.what)
         done = dict.fromkeys(set(places) - errors.keys())
         all_of(call.what, ItemResults(done, errors))
 
@@ -444,8 +443,8 @@ class AdminClient(BlockingClient):
         `timeout` is in seconds.
         """
         chosen = AclBindingFilter() if acl_filter is None else acl_filter
-        call = acl_requests.describe_acls_call(value_of("acl_filter", chosen, AclBindingFilter))
-        return acl_requests.described_acls(self._call(call, timeout))
+        call = describe_acls_call(value_of("acl_filter", chosen, AclBindingFilter))
+        return described_acls(self._call(call, timeout))
 
     def create_acls(self, bindings: Iterable[AclBinding], *, timeout: float | None = None) -> None:
         """Create the ACLs `bindings`; those that exist already are left as they are.
@@ -453,7 +452,7 @@ class AdminClient(BlockingClient):
         `timeout` is in seconds.
         """
         acls = values_of("bindings", bindings, AclBinding)
-        self._items(acl_requests.creating_acls(), acls, timeout)
+        self._items(creating_acls(), acls, timeout)
 
     def delete_acls(
         self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
@@ -463,7 +462,7 @@ class AdminClient(BlockingClient):
         `timeout` is in seconds.
         """
         acl_filters = values_of("filters", filters, AclBindingFilter)
-        return self._items(acl_requests.deleting_acls(), acl_filters, timeout)
+        return self._items(deleting_acls(), acl_filters, timeout)
 
     # --- transactions
 
@@ -485,33 +484,26 @@ class AdminClient(BlockingClient):
         syntax of RE2J (brokers since 4.1). Raises ValueError for unknown states. `timeout`
         is in seconds.
         """
-        filters = among("states", states, TRANSACTION_STATES), producer_ids_of(producer_ids)
+        chosen_states = among("states", states, TRANSACTION_STATES)
+        chosen_ids = producer_ids_of(producer_ids)
         duration = -1
         if min_duration_ms is not None:
             duration = number_of(min_duration_ms, "min_duration_ms", bits=INT64)
         if transactional_id_pattern is not None:
             text_of(transactional_id_pattern, "transactional_id_pattern")
-
-        async def run(calls: ClusterCalls, deadline: float) -> list[TransactionListing]:
-            requests = [
-                transaction_calls.list_call(
-                    node,
-                    states=filters[0],
-                    producer_ids=filters[1],
-                    min_duration_ms=duration,
-                    pattern=transactional_id_pattern,
-                    needs_pattern=True,
-                )
-                for node in await calls.nodes(deadline)
-            ]
-            listings: set[TransactionListing] = set()
-            for call, answer in zip(
-                requests, await calls.call_all(requests, deadline), strict=True
-            ):
-                listings.update(transaction_calls.listed(_raised(answer), call.what))
-            return sorted(listings)
-
-        return self._run(run, timeout)
+        listed = self._run(
+            lambda calls, deadline: list_transactions(
+                calls,
+                deadline,
+                states=chosen_states,
+                producer_ids=chosen_ids,
+                min_duration_ms=duration,
+                pattern=transactional_id_pattern,
+                needs_pattern=True,
+            ),
+            timeout,
+        )
+        return sorted(set(listed))
 
     def describe_transactions(
         self, transactional_ids: Iterable[str], *, timeout: float | None = None
@@ -521,7 +513,7 @@ class AdminClient(BlockingClient):
         An id that no coordinator knows is an error, TRANSACTIONAL_ID_NOT_FOUND. `timeout`
         is in seconds.
         """
-        request = transaction_calls.describing_transactions()
+        request = describing_transactions()
         ids = several("transactional_ids", transactional_ids)
         return self._items(request, ids, timeout)
 
@@ -539,10 +531,10 @@ class AdminClient(BlockingClient):
             self._check(timeout)
             return {}
 
-        async def run(calls: ClusterCalls, deadline: float) -> ItemResults[KeyT, ValueT]:
-            return await request_items(calls, request, items, deadline)
-
-        return all_of(request.what, self._run(run, timeout))
+        results = self._run(
+            lambda calls, deadline: request_items(calls, request, items, deadline), timeout
+        )
+        return all_of(request.what, results)
 
     def _call(self, call: Call[ResponseT], timeout: float | None) -> ResponseT:
         return self._run(lambda calls, deadline: calls.call(call, deadline), timeout)
@@ -560,38 +552,3 @@ class AdminClient(BlockingClient):
         if timeout is None:
             timeout = self._config.default_api_timeout_ms / 1000
         return min(seconds_of(timeout), _LONGEST_SECONDS)
-
-
-def describe_cluster_call(*, include_authorized_operations: bool) -> Call[DescribeClusterResponse]:
-    """Build the call that describes the cluster, which any broker answers."""
-    request = DescribeClusterRequest(
-        include_cluster_authorized_operations=include_authorized_operations
-    )
-    return Call(
-        destination=AnyBroker(),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: (answer.error_code,),
-        what="DescribeCluster",
-    )
-
-
-def described_cluster(response: DescribeClusterResponse) -> ClusterDescription:
-    """Return the description in a response; raises BrokerError."""
-    if response.error_code:
-        raise refusal(response.error_code, "DescribeCluster", response.error_message)
-    nodes = {
-        broker.broker_id: Node(broker.broker_id, broker.host, broker.port)
-        for broker in response.brokers
-    }
-    return ClusterDescription(
-        cluster_id=response.cluster_id,
-        controller=nodes.get(response.controller_id),
-        nodes=tuple(nodes[node_id] for node_id in sorted(nodes)),
-        authorized_operations=authorized_operations(response.cluster_authorized_operations),
-    )
-
-
-def _raised(answer: ResponseT | KafkaError) -> ResponseT:
-    if isinstance(answer, KafkaError):
-        raise answer
-    return answer

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, raised, refusal
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
-from spark_kafka_sink.admin.refusal import refusal
 from spark_kafka_sink.admin.values import (
     ConfigEntry,
     ConfigResource,
@@ -14,7 +13,8 @@ from spark_kafka_sink.admin.values import (
     ConfigSource,
     ConfigSynonym,
 )
-from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.errors import BrokerError, NetworkError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopicConfigs
 from spark_kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.describe_configs import (
         DescribeConfigsResourceResult,
         DescribeConfigsResponse,
+        DescribeConfigsResult,
     )
     from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
         IncrementalAlterConfigsResponse,
@@ -56,40 +57,73 @@ def describing_configs(
     def build(
         destination: Destination, resources: Sequence[ConfigResource], _seconds: float
     ) -> Call[DescribeConfigsResponse]:
-        request = DescribeConfigsRequest(
-            resources=tuple(
-                DescribeConfigsResource(
-                    resource_type=resource.resource_type,
-                    resource_name=resource.name,
-                    configuration_keys=None,
-                )
-                for resource in resources
-            ),
+        request = _describe_configs(
+            resources,
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
         )
         return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            error_codes=lambda answer: [result.error_code for result in answer.results],
-            what="DescribeConfigs",
+            destination=destination, build=lambda _: (request, None), what="DescribeConfigs"
         )
 
     def read(
         response: DescribeConfigsResponse, resources: Sequence[ConfigResource]
-    ) -> Iterator[tuple[ConfigResource, dict[str, ConfigEntry] | KafkaError]]:
+    ) -> Iterator[tuple[ConfigResource, dict[str, ConfigEntry] | BrokerError]]:
         by_name = _by_type_and_name(resources)
         for result in response.results:
             resource = by_name.get((result.resource_type, result.resource_name))
-            if resource is None:
-                continue
-            if result.error_code:
-                what = f"DescribeConfigs of {resource}"
-                yield resource, refusal(result.error_code, what, result.error_message)
-            else:
-                yield resource, {config.name: config_entry(config) for config in result.configs}
+            if resource is not None:
+                yield resource, _entries(result, f"DescribeConfigs of {resource}")
 
     return ItemRequest(what="DescribeConfigs", route=_to_their_brokers, build=build, read=read)
+
+
+def describe_topic_configs_call(topic: str) -> Call[DescribeConfigsResponse]:
+    """Build the call for all settings of a topic."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+    request = _describe_configs([resource])
+    return Call(
+        destination=AnyBroker(),
+        build=lambda _: (request, None),
+        error_codes=lambda answer: (answer.results[0].error_code,),
+        what=f"DescribeConfigs of {resource}",
+        # Every broker knows which topics exist, so waiting for a missing one is pointless.
+        accepts=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+    )
+
+
+def described_topic_configs(
+    response: DescribeConfigsResponse, what: str
+) -> Mapping[str, str | None]:
+    """Return a topic's settings; raises BrokerError, with the broker's own message."""
+    entries = raised(_entries(response.results[0], what))
+    return {name: entry.value for name, entry in entries.items()}
+
+
+def _describe_configs(
+    resources: Sequence[ConfigResource],
+    *,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
+) -> DescribeConfigsRequest:
+    return DescribeConfigsRequest(
+        resources=tuple(
+            DescribeConfigsResource(
+                resource_type=resource.resource_type,
+                resource_name=resource.name,
+                configuration_keys=None,
+            )
+            for resource in resources
+        ),
+        include_synonyms=include_synonyms,
+        include_documentation=include_documentation,
+    )
+
+
+def _entries(result: DescribeConfigsResult, what: str) -> dict[str, ConfigEntry] | BrokerError:
+    if result.error_code:
+        return refusal(result.error_code, what, result.error_message)
+    return {config.name: config_entry(config) for config in result.configs}
 
 
 def altering_configs(
@@ -119,7 +153,6 @@ def altering_configs(
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [result.error_code for result in answer.responses],
             what="IncrementalAlterConfigs",
         )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, refusal
 from spark_kafka_sink.admin.item_requests import ItemRequest
-from spark_kafka_sink.admin.refusal import refusal
 from spark_kafka_sink.admin.values import (
     AclBinding,
     AclBindingFilter,
@@ -27,9 +26,14 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.create_acls import CreateAclsResponse
     from spark_kafka_sink.protocol.messages.delete_acls import (
         DeleteAclsFilterResult,
+        DeleteAclsMatchingAcl,
         DeleteAclsResponse,
     )
-    from spark_kafka_sink.protocol.messages.describe_acls import DescribeAclsResponse
+    from spark_kafka_sink.protocol.messages.describe_acls import (
+        AclDescription,
+        DescribeAclsResource,
+        DescribeAclsResponse,
+    )
 
 
 def describe_acls_call(acl_filter: AclBindingFilter) -> Call[DescribeAclsResponse]:
@@ -47,19 +51,7 @@ def described_acls(response: DescribeAclsResponse) -> list[AclBinding]:
     """Return the ACLs in a response; raises BrokerError."""
     if response.error_code:
         raise refusal(response.error_code, "DescribeAcls", response.error_message)
-    return [
-        AclBinding(
-            resource_type=ResourceType(resource.resource_type),
-            name=resource.resource_name,
-            pattern_type=ResourcePatternType(resource.pattern_type),
-            principal=acl.principal,
-            host=acl.host,
-            operation=AclOperation(acl.operation),
-            permission_type=AclPermissionType(acl.permission_type),
-        )
-        for resource in response.resources
-        for acl in resource.acls
-    ]
+    return [_binding(resource, acl) for resource in response.resources for acl in resource.acls]
 
 
 def creating_acls() -> ItemRequest[AclBinding, CreateAclsResponse, None]:
@@ -82,12 +74,7 @@ def creating_acls() -> ItemRequest[AclBinding, CreateAclsResponse, None]:
                 for binding in bindings
             )
         )
-        return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            error_codes=lambda answer: [result.error_code for result in answer.results],
-            what="CreateAcls",
-        )
+        return Call(destination=destination, build=lambda _: (request, None), what="CreateAcls")
 
     def read(
         response: CreateAclsResponse, bindings: Sequence[AclBinding]
@@ -109,12 +96,7 @@ def deleting_acls() -> ItemRequest[AclBindingFilter, DeleteAclsResponse, tuple[A
         request = DeleteAclsRequest(
             filters=tuple(DeleteAclsFilter(**_filter_fields(acl_filter)) for acl_filter in filters)
         )
-        return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            error_codes=lambda answer: [result.error_code for result in answer.filter_results],
-            what="DeleteAcls",
-        )
+        return Call(destination=destination, build=lambda _: (request, None), what="DeleteAcls")
 
     def read(
         response: DeleteAclsResponse, filters: Sequence[AclBindingFilter]
@@ -130,19 +112,26 @@ def _deleted(result: DeleteAclsFilterResult) -> tuple[AclBinding, ...] | KafkaEr
         return refusal(result.error_code, "DeleteAcls", result.error_message)
     bindings = []
     for acl in result.matching_acls:
-        binding = AclBinding(
-            resource_type=ResourceType(acl.resource_type),
-            name=acl.resource_name,
-            pattern_type=ResourcePatternType(acl.pattern_type),
-            principal=acl.principal,
-            host=acl.host,
-            operation=AclOperation(acl.operation),
-            permission_type=AclPermissionType(acl.permission_type),
-        )
+        binding = _binding(acl, acl)
         if acl.error_code:
             return refusal(acl.error_code, f"DeleteAcls of {binding}", acl.error_message)
         bindings.append(binding)
     return tuple(bindings)
+
+
+def _binding(
+    resource: DescribeAclsResource | DeleteAclsMatchingAcl,
+    acl: AclDescription | DeleteAclsMatchingAcl,
+) -> AclBinding:
+    return AclBinding(
+        resource_type=ResourceType(resource.resource_type),
+        name=resource.resource_name,
+        pattern_type=ResourcePatternType(resource.pattern_type),
+        principal=acl.principal,
+        host=acl.host,
+        operation=AclOperation(acl.operation),
+        permission_type=AclPermissionType(acl.permission_type),
+    )
 
 
 def _filter_fields(acl_filter: AclBindingFilter) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from spark_kafka_sink import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from spark_kafka_sink.admin.client.group_descriptions import assigned_partitions
+from spark_kafka_sink.admin.requests.groups import assigned_partitions
 from tests.support.admin.admin_errors import failed
 from tests.support.spark.source_groups import joined_consumer
 

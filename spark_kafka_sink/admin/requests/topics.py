@@ -1,14 +1,12 @@
-"""Requests about topics: pure descriptions, like those in `admin.topic_calls`."""
+"""Requests about topics, which any broker answers or forwards."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.client.config_requests import config_entry
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, refusal
 from spark_kafka_sink.admin.item_requests import ItemRequest
-from spark_kafka_sink.admin.refusal import refusal
-from spark_kafka_sink.admin.topic_calls import create_topics_call
+from spark_kafka_sink.admin.requests.configs import config_entry
 from spark_kafka_sink.admin.values import (
     CreatedTopic,
     TopicDescription,
@@ -17,10 +15,17 @@ from spark_kafka_sink.admin.values import (
     authorized_operations,
 )
 from spark_kafka_sink.model import Node
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
+)
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
 )
 from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.cluster_calls import Destination
     from spark_kafka_sink.admin.values import NewPartitions, NewTopic
-    from spark_kafka_sink.errors import KafkaError
+    from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsResponse
     from spark_kafka_sink.protocol.messages.create_topics import (
@@ -49,6 +54,49 @@ if TYPE_CHECKING:
 _STATES_VERSION: Final = 6
 
 
+def create_topics_call(
+    topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool = False
+) -> Call[CreateTopicsResponse]:
+    """Build the call that creates topics; the caller handles the errors of several."""
+    request = CreateTopicsRequest(
+        topics=tuple(_creatable(topic) for topic in topics),
+        timeout_ms=timeout_ms,
+        validate_only=validate_only,
+    )
+    names = ", ".join(repr(topic.name) for topic in topics)
+    return Call(
+        destination=AnyBroker(),
+        build=lambda _: (request, None),
+        error_codes=lambda answer: [topic.error_code for topic in answer.topics],
+        what=f"CreateTopics({names})",
+    )
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=tuple(
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=tuple(brokers))
+            for partition, brokers in topic.replica_assignments.items()
+        ),
+        configs=tuple(
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ),
+    )
+
+
+def was_created(response: CreateTopicsResponse) -> bool:
+    """Return whether the only topic is new; raises BrokerError, with the broker's own message."""
+    result = _result(response.topics[0])
+    if isinstance(result, CreatedTopic):
+        return True
+    if result.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return False
+    raise result
+
+
 def creating_topics(
     topics: Mapping[str, NewTopic], *, validate_only: bool
 ) -> ItemRequest[str, CreateTopicsResponse, CreatedTopic]:
@@ -64,20 +112,17 @@ def creating_topics(
 
     def read(
         response: CreateTopicsResponse, _names: Sequence[str]
-    ) -> Iterator[tuple[str, CreatedTopic | KafkaError]]:
+    ) -> Iterator[tuple[str, CreatedTopic | BrokerError]]:
         for topic in response.topics:
-            what = f"CreateTopics({topic.name!r})"
-            yield (
-                topic.name,
-                refusal(topic.error_code, what, topic.error_message)
-                if topic.error_code
-                else _created(topic),
-            )
+            yield topic.name, _result(topic)
 
     return ItemRequest(what="CreateTopics", build=build, read=read, is_for_controller=True)
 
 
-def _created(topic: CreatableTopicResult) -> CreatedTopic:
+def _result(topic: CreatableTopicResult) -> CreatedTopic | BrokerError:
+    if topic.error_code:
+        what = f"CreateTopics({topic.name!r})"
+        return refusal(topic.error_code, what, topic.error_message)
     configs = None
     if topic.configs is not None and not topic.topic_config_error_code:
         configs = {config.name: config_entry(config) for config in topic.configs}
@@ -107,13 +152,12 @@ def deleting_topics() -> ItemRequest[str, DeleteTopicsResponse, None]:
         return Call(
             destination=destination,
             build=request,
-            error_codes=lambda answer: [topic.error_code for topic in answer.responses],
             what="DeleteTopics",
         )
 
     def read(
         response: DeleteTopicsResponse, _names: Sequence[str]
-    ) -> Iterator[tuple[str, KafkaError | None]]:
+    ) -> Iterator[tuple[str, BrokerError | None]]:
         for topic in response.responses:
             if topic.name is not None:
                 what = f"DeleteTopics({topic.name!r})"
@@ -139,13 +183,12 @@ def creating_partitions(
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda answer: [topic.error_code for topic in answer.results],
             what="CreatePartitions",
         )
 
     def read(
         response: CreatePartitionsResponse, _names: Sequence[str]
-    ) -> Iterator[tuple[str, KafkaError | None]]:
+    ) -> Iterator[tuple[str, BrokerError | None]]:
         for topic in response.results:
             what = f"CreatePartitions({topic.name!r})"
             code = topic.error_code
@@ -213,13 +256,13 @@ def describing_topics(
 
     def read(
         response: MetadataResponse, _names: Sequence[str]
-    ) -> Iterator[tuple[str, TopicDescription | KafkaError]]:
+    ) -> Iterator[tuple[str, TopicDescription | BrokerError]]:
         nodes = nodes_of(response)
         for topic in response.topics:
             if topic.name is not None:
                 what = f"Metadata of topic {topic.name!r}"
                 code = topic.error_code
-                yield topic.name, refusal(code, what) if code else _described(topic, nodes)
+                yield topic.name, broker_error(code, what) if code else _described(topic, nodes)
 
     return ItemRequest(what="Metadata", build=build, read=read)
 

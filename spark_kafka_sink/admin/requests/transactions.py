@@ -1,16 +1,19 @@
-"""Calls about transactions: pure descriptions of requests, and of what responses mean."""
+"""Requests about transactions, and writes to a partition in one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, Destination, LeaderOf
-from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
+from spark_kafka_sink.admin.cluster_calls import (
+    Call,
+    CoordinatorOf,
+    LeaderOf,
+    transaction_version,
+)
+from spark_kafka_sink.admin.item_requests import ItemRequest, split
 from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
-    TRANSACTION_VERSION_FEATURE,
     EndAnswer,
-    OpenProducer,
     TransactionDescription,
     TransactionEnd,
     TransactionListing,
@@ -28,10 +31,6 @@ from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     LAST_CLIENT_VERSION,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
-)
-from spark_kafka_sink.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    TopicRequest,
 )
 from spark_kafka_sink.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -52,10 +51,11 @@ from spark_kafka_sink.protocol.messages.produce import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from spark_kafka_sink.admin.cluster_calls import ClusterCalls
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
+    from spark_kafka_sink.admin.item_requests import Routes
+    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-    from spark_kafka_sink.protocol.messages.describe_producers import DescribeProducersResponse
     from spark_kafka_sink.protocol.messages.describe_transactions import (
         DescribeTransactionsResponse,
         TransactionState,
@@ -77,23 +77,19 @@ _ACKS_ALL: Final = -1
 _IDS_PER_DESCRIBE: Final = 500
 
 
-def transaction_version(versions: NodeApiVersions) -> int:
-    """Return the transaction version that the cluster has finalized."""
-    return versions.finalized_features.get(TRANSACTION_VERSION_FEATURE, 0)
-
-
-def list_call(
-    destination: Destination,
+async def list_transactions(
+    calls: ClusterCalls,
+    deadline: float,
     *,
     states: tuple[str, ...],
     pattern: str | None,
     producer_ids: tuple[int, ...] = (),
     min_duration_ms: int = -1,
     needs_pattern: bool = False,
-) -> Call[ListTransactionsResponse]:
-    """Build the call that lists the transactional ids that a broker coordinates.
+) -> list[TransactionListing]:
+    """Return the transactional ids of all brokers, some perhaps twice; raises KafkaError.
 
-    `pattern` saves traffic if the broker supports patterns; the caller has to filter in any case,
+    `pattern` saves traffic if a broker supports patterns; the caller has to filter in any case,
     unless `needs_pattern` makes it an error if the broker does not. `states` are names in
     TRANSACTION_STATES.
     """
@@ -108,16 +104,18 @@ def list_call(
         )
         return request, None
 
-    return Call(
-        destination=destination,
-        build=build,
-        error_codes=lambda answer: (answer.error_code,),
-        what="ListTransactions",
-    )
+    def call_for(node: Node) -> Call[ListTransactionsResponse]:
+        return Call(
+            destination=node,
+            build=build,
+            error_codes=lambda answer: (answer.error_code,),
+            what="ListTransactions",
+        )
+
+    return await calls.list_all(call_for, _listed, deadline)
 
 
-def listed(response: ListTransactionsResponse, what: str) -> list[TransactionListing]:
-    """Return the transactions in a ListTransactions response; raises KafkaError."""
+def _listed(response: ListTransactionsResponse, what: str) -> list[TransactionListing]:
     if response.error_code:
         raise broker_error(response.error_code, what)
     if response.unknown_state_filters:
@@ -143,7 +141,6 @@ def describing_transactions() -> ItemRequest[
         return Call(
             destination=destination,
             build=lambda _: (request, None),
-            error_codes=lambda _: (),
             what=f"DescribeTransactions of {len(request.transactional_ids)} ids",
         )
 
@@ -180,12 +177,7 @@ async def _to_coordinators(
                 lost[name] = error
             else:
                 groups.setdefault(node, []).append(name)
-    routes: list[tuple[Destination, list[str]]] = [
-        (node, group[start : start + _IDS_PER_DESCRIBE])
-        for node, group in groups.items()
-        for start in range(0, len(group), _IDS_PER_DESCRIBE)
-    ]
-    return routes, lost
+    return split(groups, _IDS_PER_DESCRIBE), lost
 
 
 def _description(state: TransactionState) -> TransactionDescription:
@@ -204,38 +196,7 @@ def _description(state: TransactionState) -> TransactionDescription:
     )
 
 
-def describe_producers_call(topic_partition: TopicPartition) -> Call[DescribeProducersResponse]:
-    """Build the call that lists the producers of a partition; needs READ on the topic."""
-    topic, partition = topic_partition
-    request = DescribeProducersRequest(
-        topics=(TopicRequest(name=topic, partition_indexes=(partition,)),)
-    )
-    return Call(
-        destination=LeaderOf(topic_partition),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: (answer.topics[0].partitions[0].error_code,),
-        what=f"DescribeProducers of {topic_partition}",
-    )
-
-
-def open_producers(response: DescribeProducersResponse, what: str) -> list[OpenProducer]:
-    """Return the producers with an open transaction, oldest first; raises BrokerError."""
-    answer = response.topics[0].partitions[0]
-    if answer.error_code:
-        raise broker_error(answer.error_code, what)
-    producers = [
-        OpenProducer(
-            ProducerIdAndEpoch(state.producer_id, state.producer_epoch),
-            state.current_txn_start_offset,
-            state.last_timestamp,
-        )
-        for state in answer.active_producers
-        if state.current_txn_start_offset >= 0
-    ]
-    return sorted(producers, key=lambda producer: producer.start_offset)
-
-
-def end_call(end: TransactionEnd) -> Call[EndTxnResponse]:
+def end_transaction_call(end: TransactionEnd) -> Call[EndTxnResponse]:
     """Build the call that ends a transaction, by the rules with which it was begun.
 
     EndTxn 5 bumps the epoch, and can therefore tell a retry from the end of the next transaction.
@@ -265,7 +226,7 @@ def end_call(end: TransactionEnd) -> Call[EndTxnResponse]:
     )
 
 
-def ended(response: EndTxnResponse, what: str) -> EndAnswer:
+def ended_transaction(response: EndTxnResponse, what: str) -> EndAnswer:
     """Return the answer in a final EndTxn response; raises BrokerError like `end_answer`."""
     producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
     return end_answer(
@@ -273,7 +234,7 @@ def ended(response: EndTxnResponse, what: str) -> EndAnswer:
     )
 
 
-def init_call(
+def init_producer_id_call(
     transactional_id: str, *, transaction_timeout_ms: int, current: ProducerIdAndEpoch | None
 ) -> Call[InitProducerIdResponse]:
     """Build the call for the producer id of a transactional id; `current` is the caller's own.
