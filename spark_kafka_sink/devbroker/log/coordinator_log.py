@@ -50,7 +50,9 @@ _CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=100 * 1024**2)
 #: The consequence of losing a partition.
 _CONSEQUENCES = {
     GROUP_METADATA_TOPIC: "its groups then lose their committed offsets",
-    TRANSACTION_STATE_TOPIC: "its transactional ids then start anew; open transactions stay open",
+    TRANSACTION_STATE_TOPIC: (
+        "its transactional ids then start again from nothing; open transactions stay open"
+    ),
 }
 
 

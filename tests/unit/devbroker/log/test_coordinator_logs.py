@@ -413,7 +413,10 @@ def flip(world, pattern, position):
 @pytest.mark.parametrize("position", [-1, -30, 10])
 @pytest.mark.parametrize(
     ("topic", "means"),
-    [("__consumer_offsets", "lose their committed offsets"), ("__transaction_state", "start anew")],
+    [
+        ("__consumer_offsets", "lose their committed offsets"),
+        ("__transaction_state", "start again from nothing"),
+    ],
 )
 def test_the_error_for_a_damaged_file_says_how_to_recover(world, topic, means, position):
     """After a clean shutdown the broker refuses to start, and following its advice works."""
