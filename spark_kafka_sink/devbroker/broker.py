@@ -6,19 +6,19 @@ unexpected into UNKNOWN_SERVER_ERROR. An API, or a version of one, that this bro
 gets no response: it raises CloseConnectionError. Only ApiVersions responds to unsupported versions,
 so that client and broker can agree on one (KIP-511).
 
-The handlers are those of `handlers.registry`; ApiVersions lists them.
+The handlers are those of `handlers.registry`.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
-from spark_kafka_sink.devbroker.handlers.api_versions import ApiVersionsHandler
+from spark_kafka_sink.devbroker.handlers.api_versions import unsupported_version
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
 from spark_kafka_sink.errors import ConfigError
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
-    from spark_kafka_sink.protocol.schema import VersionRange
 
 logger = logging.getLogger(__name__)
 
@@ -66,17 +65,6 @@ class Broker:
             settings.max_incremental_fetch_session_cache_slots,
             settings.fetch_session_cache_max_bytes,
         )
-        #: The APIs and versions that this broker supports.
-        self.supported_versions: dict[ApiKey, VersionRange] = {
-            handler.api_key: handler.versions for handler in HANDLERS
-        }
-        self._api_versions = ApiVersionsHandler(
-            self.supported_versions, transaction_version=settings.transaction_version
-        )
-        self.supported_versions[ApiKey.API_VERSIONS] = self._api_versions.versions
-        self._handlers: dict[int, Handler[Any, Any]] = {
-            handler.api_key: handler for handler in (*HANDLERS, self._api_versions)
-        }
 
     def advertise(self, host: str, port: int, *, listener: str | None = None) -> None:
         """Register the address at which clients reach this broker, which now counts as running.
@@ -132,7 +120,7 @@ class Broker:
         """
         handler = self._handler(header)
         if handler is None:
-            return self._api_versions.unsupported_version()
+            return unsupported_version()
         self.tick(now)
         context = self._context(header, now, now if arrived is None else arrived)
         context.kept = kept
@@ -141,7 +129,7 @@ class Broker:
         context.fault = fault
         context.throttled = throttled
         try:
-            response: ApiResponse | Delayed | None = handler.handle(context, request)
+            return handler.handle(context, request)
         except RefusedError as refused:
             return self._error(handler, context, request, refused.error_code, refused.message)
         except CloseConnectionError:
@@ -160,7 +148,6 @@ class Broker:
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 "unexpected error: see the broker's log",
             )
-        return response
 
     def error_response(
         self, header: RequestHeader, request: AnyRequest, error_code: ErrorCode, now: float
@@ -171,7 +158,7 @@ class Broker:
         """
         handler = self._handler(header)
         if handler is None:
-            return self._api_versions.unsupported_version()
+            return unsupported_version()
         context = self._context(header, now, now)
         return self._error(handler, context, request, error_code, error_code.name)
 
@@ -180,12 +167,12 @@ class Broker:
         self.cluster.timers.run_due(now)
         return self.cluster.timers.next_deadline
 
-    def _handler(self, header: RequestHeader) -> Handler[Any, Any] | None:
+    def _handler(self, header: RequestHeader) -> Handler | None:
         """Find the handler; return None for ApiVersions in an unsupported version."""
-        handler = self._handlers.get(header.request_api_key)
+        handler = HANDLERS.get(header.request_api_key)
         if handler is not None and header.request_api_version in handler.versions:
             return handler
-        if handler is self._api_versions:
+        if header.request_api_key == ApiKey.API_VERSIONS:
             return None
         raise CloseConnectionError(
             f"version {header.request_api_version} of API "
@@ -205,13 +192,13 @@ class Broker:
 
     def _error(
         self,
-        handler: Handler[Any, Any],
+        handler: Handler,
         context: RequestContext,
         request: AnyRequest,
         error_code: ErrorCode,
         message: str,
     ) -> ApiResponse:
-        response: ApiResponse | None = handler.error_response(context, request, error_code, message)
+        response = handler.error_response(context, request, error_code, message)
         if response is None:
             raise CloseConnectionError(
                 f"{error_code.name} cannot be returned with acks=0: {message}"

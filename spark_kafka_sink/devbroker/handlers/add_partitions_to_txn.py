@@ -10,17 +10,14 @@ not in it already get TRANSACTION_ABORTABLE. A transactional id that occurs twic
 INVALID_REQUEST.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     LAST_CLIENT_VERSION,
@@ -38,43 +35,38 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
-class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitionsToTxnResponse]):
-    """The handler that adds partitions to transactions."""
+def _error_response(
+    context: RequestContext,
+    request: AddPartitionsToTxnRequest,
+    error_code: ErrorCode,
+    _message: str,
+) -> AddPartitionsToTxnResponse:
+    """Return a response with the error: nothing was added."""
+    response = _response(
+        context, request, lambda transaction: _result(transaction, lambda _: error_code)
+    )
+    if context.version <= LAST_CLIENT_VERSION:
+        return response
+    return AddPartitionsToTxnResponse(
+        error_code=error_code, results_by_transaction=response.results_by_transaction
+    )
 
-    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
-    versions = AddPartitionsToTxnRequest.versions
 
-    def handle(
-        self, context: RequestContext, request: AddPartitionsToTxnRequest
-    ) -> AddPartitionsToTxnResponse:
-        """Add or verify the partitions of each transaction."""
-        # Ids must not be repeated: each change rewrites all the partitions of the transaction.
-        times = Counter(transaction.transactional_id for transaction in request.transactions)
+@handles(AddPartitionsToTxnRequest, error_response=_error_response)
+def add_partitions_to_txn(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Add or verify the partitions of each transaction."""
+    # Ids must not be repeated: each change rewrites all the partitions of the transaction.
+    times = Counter(transaction.transactional_id for transaction in request.transactions)
 
-        def answer(transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-            if times[transaction.transactional_id] > 1:
-                return _result(transaction, lambda _: ErrorCode.INVALID_REQUEST)
-            codes = _add_or_verify(context, transaction)
-            return _result(transaction, codes.__getitem__)
+    def answer(transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+        if times[transaction.transactional_id] > 1:
+            return _result(transaction, lambda _: ErrorCode.INVALID_REQUEST)
+        codes = _add_or_verify(context, transaction)
+        return _result(transaction, codes.__getitem__)
 
-        return _response(context, request, answer)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: AddPartitionsToTxnRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> AddPartitionsToTxnResponse:
-        """Return a response with the error: nothing was added."""
-        response = _response(
-            context, request, lambda transaction: _result(transaction, lambda _: error_code)
-        )
-        if context.version <= LAST_CLIENT_VERSION:
-            return response
-        return AddPartitionsToTxnResponse(
-            error_code=error_code, results_by_transaction=response.results_by_transaction
-        )
+    return _response(context, request, answer)
 
 
 def _response(

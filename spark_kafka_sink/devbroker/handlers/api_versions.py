@@ -13,15 +13,12 @@ clients use (KIP-890). Up to version 3, features with a minimum level of 0 are n
 supported (KIP-1022).
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import (
@@ -31,11 +28,7 @@ from spark_kafka_sink.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from spark_kafka_sink.protocol.schema import VersionRange
+from spark_kafka_sink.protocol.registry import SUPPORTED, request_class
 
 _SOFTWARE_NAME_OR_VERSION = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_VERSION_WITH_SOFTWARE_NAME = 3
@@ -44,76 +37,58 @@ _TRANSACTION_VERSION = "transaction.version"
 _LATEST_TRANSACTION_VERSION = 2
 #: Features are finalized once, when the cluster is created.
 _FEATURES_EPOCH = 0
+#: The broker supports all that the package declares.
+_API_KEYS = tuple(
+    ApiVersion(
+        api_key=api_key,
+        min_version=0 if api_key == ApiKey.PRODUCE else request_class(api_key).versions.min,
+        max_version=request_class(api_key).versions.max,
+    )
+    for api_key in sorted(SUPPORTED)
+)
 
 
-class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
-    """The handler that lists the supported APIs, including ApiVersions itself."""
-
-    api_key = ApiKey.API_VERSIONS
-    versions = ApiVersionsRequest.versions
-
-    def __init__(self, others: Mapping[ApiKey, VersionRange], *, transaction_version: int) -> None:
-        """Create a handler; `others` are the versions of the other APIs."""
-        supported = {**others, self.api_key: self.versions}
-        self._api_keys = tuple(
-            ApiVersion(
-                api_key=api_key,
-                min_version=0 if api_key == ApiKey.PRODUCE else versions.min,
-                max_version=versions.max,
-            )
-            for api_key, versions in sorted(supported.items())
+@handles(ApiVersionsRequest)
+def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """Return all APIs and features."""
+    if context.version >= _FIRST_VERSION_WITH_SOFTWARE_NAME:
+        for value in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE_NAME_OR_VERSION.fullmatch(value):
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{value!r} is not a valid name or version of client software",
+                )
+    supported_features: tuple[SupportedFeatureKey, ...] = ()
+    if context.version >= _FIRST_VERSION_WITH_LEVEL_0:
+        supported_features = (
+            SupportedFeatureKey(
+                name=_TRANSACTION_VERSION,
+                min_version=0,
+                max_version=_LATEST_TRANSACTION_VERSION,
+            ),
         )
-        self._finalized_features = (
-            (
-                FinalizedFeatureKey(
-                    name=_TRANSACTION_VERSION,
-                    max_version_level=transaction_version,
-                    min_version_level=transaction_version,
-                ),
-            )
-            if transaction_version
-            else ()
-        )
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=_API_KEYS,
+        supported_features=supported_features,
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=_finalized_features(context.settings.transaction_version),
+    )
 
-    def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """Return all APIs and features."""
-        if context.version >= _FIRST_VERSION_WITH_SOFTWARE_NAME:
-            for value in (request.client_software_name, request.client_software_version):
-                if not _SOFTWARE_NAME_OR_VERSION.fullmatch(value):
-                    raise RefusedError(
-                        ErrorCode.INVALID_REQUEST,
-                        f"{value!r} is not a valid name or version of client software",
-                    )
-        supported_features: tuple[SupportedFeatureKey, ...] = ()
-        if context.version >= _FIRST_VERSION_WITH_LEVEL_0:
-            supported_features = (
-                SupportedFeatureKey(
-                    name=_TRANSACTION_VERSION,
-                    min_version=0,
-                    max_version=_LATEST_TRANSACTION_VERSION,
-                ),
-            )
-        return ApiVersionsResponse(
-            error_code=ErrorCode.NONE,
-            api_keys=self._api_keys,
-            supported_features=supported_features,
-            finalized_features_epoch=_FEATURES_EPOCH,
-            finalized_features=self._finalized_features,
-        )
 
-    def unsupported_version(self) -> ApiVersionsResponse:
-        """Return the response to an unsupported version; it must be encoded as version 0."""
-        return ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION,
-            api_keys=tuple(key for key in self._api_keys if key.api_key == self.api_key),
-        )
+def unsupported_version() -> ApiVersionsResponse:
+    """Return the response to an unsupported version; it must be encoded as version 0."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=tuple(key for key in _API_KEYS if key.api_key == ApiKey.API_VERSIONS),
+    )
 
-    def error_response(
-        self,
-        context: RequestContext,
-        request: ApiVersionsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> ApiVersionsResponse:
-        """Return a response with the error and no APIs."""
-        return ApiVersionsResponse(error_code=error_code, api_keys=())
+
+def _finalized_features(level: int) -> tuple[FinalizedFeatureKey, ...]:
+    if not level:
+        return ()
+    return (
+        FinalizedFeatureKey(
+            name=_TRANSACTION_VERSION, max_version_level=level, min_version_level=level
+        ),
+    )

@@ -4,8 +4,6 @@ A group that does not exist, or uses the classic protocol, gets GROUP_ID_NOT_FOU
 authorizer, so all operations are authorized.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -13,8 +11,7 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import partitions_by_topic
 from spark_kafka_sink.devbroker.handlers.describe_groups import ALL_GROUP_OPERATIONS
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -38,38 +35,17 @@ if TYPE_CHECKING:
 _CONSUMER_MEMBER = 1
 
 
-class ConsumerGroupDescribeHandler(
-    Handler[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse]
-):
-    """The handler that describes consumer groups."""
-
-    api_key = ApiKey.CONSUMER_GROUP_DESCRIBE
-    versions = ConsumerGroupDescribeRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: ConsumerGroupDescribeRequest
-    ) -> ConsumerGroupDescribeResponse:
-        """Describe each group."""
-        allowed = (
-            ALL_GROUP_OPERATIONS if request.include_authorized_operations else UNKNOWN_OPERATIONS
-        )
-        # Drop duplicates: a small request that repeats a group would get a huge response.
-        group_ids = dict.fromkeys(request.group_ids)
-        return ConsumerGroupDescribeResponse(
-            groups=tuple(_describe(context, group_id, allowed) for group_id in group_ids)
-        )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: ConsumerGroupDescribeRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> ConsumerGroupDescribeResponse:
-        """Return a response with the error for each group."""
-        return ConsumerGroupDescribeResponse(
-            groups=tuple(_failed(group_id, error_code, message) for group_id in request.group_ids)
-        )
+@handles(ConsumerGroupDescribeRequest)
+def consumer_group_describe(
+    context: RequestContext, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    """Describe each group."""
+    allowed = ALL_GROUP_OPERATIONS if request.include_authorized_operations else UNKNOWN_OPERATIONS
+    # Drop duplicates: a small request that repeats a group would get a huge response.
+    group_ids = dict.fromkeys(request.group_ids)
+    return ConsumerGroupDescribeResponse(
+        groups=tuple(_describe(context, group_id, allowed) for group_id in group_ids)
+    )
 
 
 def _describe(context: RequestContext, group_id: str, allowed: int) -> DescribedGroup:

@@ -10,8 +10,6 @@ With `validate_only` the response is the same but nothing is created. All partit
 are written to disk at once; if that fails, none is created and each topic gets KAFKA_STORAGE_ERROR.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from collections import Counter
@@ -19,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.create_topics import check_new_partitions, check_replicas
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -34,51 +31,34 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsTopic
 
 
-class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsResponse]):
-    """The handler that adds partitions to topics."""
-
-    api_key = ApiKey.CREATE_PARTITIONS
-    versions = CreatePartitionsRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: CreatePartitionsRequest
-    ) -> CreatePartitionsResponse:
-        """Add partitions to each topic."""
-        _check_size(context, request)
-        times = Counter(topic.name for topic in request.topics)
-        results: list[CreatePartitionsTopicResult] = []
-        try:
-            with context.cluster.change_topics() as changes:
-                results += [
-                    _create(context, changes, topic, validate_only=request.validate_only)
-                    for topic in request.topics
-                    if times[topic.name] == 1
-                ]
-        except RefusedError as refused:
-            results = [
-                _result(result.name, refused.error_code, refused.message)
-                if result.error_code == ErrorCode.NONE
-                else result
-                for result in results
+@handles(CreatePartitionsRequest)
+def create_partitions(
+    context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Add partitions to each topic."""
+    _check_size(context, request)
+    times = Counter(topic.name for topic in request.topics)
+    results: list[CreatePartitionsTopicResult] = []
+    try:
+        with context.cluster.change_topics() as changes:
+            results += [
+                _create(context, changes, topic, validate_only=request.validate_only)
+                for topic in request.topics
+                if times[topic.name] == 1
             ]
-        results.extend(
-            _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            for name, count in times.items()
-            if count > 1
-        )
-        return CreatePartitionsResponse(results=tuple(results))
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: CreatePartitionsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> CreatePartitionsResponse:
-        """Return a response with the error for each topic: no partition was added."""
-        return CreatePartitionsResponse(
-            results=tuple(_result(topic.name, error_code, message) for topic in request.topics)
-        )
+    except RefusedError as refused:
+        results = [
+            _result(result.name, refused.error_code, refused.message)
+            if result.error_code == ErrorCode.NONE
+            else result
+            for result in results
+        ]
+    results.extend(
+        _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name, count in times.items()
+        if count > 1
+    )
+    return CreatePartitionsResponse(results=tuple(results))
 
 
 def _create(

@@ -14,8 +14,6 @@ A request that creates more than `request_max_partitions` partitions gets POLICY
 to disk at once; if that fails, none is created and each gets KAFKA_STORAGE_ERROR.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 import uuid
@@ -23,8 +21,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import (
     CreatableTopicConfigs,
@@ -50,51 +47,32 @@ _TOPIC_CONFIG_SOURCE = 1
 _DEFAULT_CONFIG_SOURCE = 5
 
 
-class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
-    """The handler that creates topics."""
-
-    api_key = ApiKey.CREATE_TOPICS
-    versions = CreateTopicsRequest.versions
-
-    def handle(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Create each topic that passes the checks."""
-        times = Counter(topic.name for topic in request.topics)
-        topics = [topic for topic in request.topics if times[topic.name] == 1]
-        _check_size(context, topics)
-        results: list[CreatableTopicResult] = []
-        try:
-            with context.cluster.change_topics() as changes:
-                results += [
-                    _create(context, changes, topic, validate_only=request.validate_only)
-                    for topic in topics
-                ]
-        except RefusedError as refused:
-            results = [
-                _refused_topic(result.name, refused.error_code, refused.message)
-                if result.error_code == ErrorCode.NONE
-                else result
-                for result in results
+@handles(CreateTopicsRequest)
+def create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create each topic that passes the checks."""
+    times = Counter(topic.name for topic in request.topics)
+    topics = [topic for topic in request.topics if times[topic.name] == 1]
+    _check_size(context, topics)
+    results: list[CreatableTopicResult] = []
+    try:
+        with context.cluster.change_topics() as changes:
+            results += [
+                _create(context, changes, topic, validate_only=request.validate_only)
+                for topic in topics
             ]
-        results.extend(
-            _refused_topic(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            for name, count in times.items()
-            if count > 1
-        )
-        return CreateTopicsResponse(topics=tuple(results))
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: CreateTopicsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> CreateTopicsResponse:
-        """Return a response with the error for each topic: none was created."""
-        return CreateTopicsResponse(
-            topics=tuple(
-                _refused_topic(topic.name, error_code, message) for topic in request.topics
-            )
-        )
+    except RefusedError as refused:
+        results = [
+            _refused_topic(result.name, refused.error_code, refused.message)
+            if result.error_code == ErrorCode.NONE
+            else result
+            for result in results
+        ]
+    results.extend(
+        _refused_topic(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name, count in times.items()
+        if count > 1
+    )
+    return CreateTopicsResponse(topics=tuple(results))
 
 
 def _check_size(context: RequestContext, topics: Sequence[CreatableTopic]) -> None:

@@ -3,15 +3,12 @@
 A group with members gets NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -23,34 +20,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
-    """The handler that deletes consumer groups."""
+def _error_response(
+    _context: RequestContext,
+    request: DeleteGroupsRequest,
+    error_code: ErrorCode,
+    _message: str,
+) -> DeleteGroupsResponse:
+    """Return a response with the error for each group, which is in it once."""
+    return _response(request, lambda _: error_code)
 
-    api_key = ApiKey.DELETE_GROUPS
-    versions = DeleteGroupsRequest.versions
 
-    def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-        """Delete each group."""
+@handles(DeleteGroupsRequest, error_response=_error_response)
+def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Delete each group."""
 
-        def delete(group_id: str) -> ErrorCode:
-            try:
-                context.cluster.check_group_coordinator(context.node_id, group_id)
-                context.cluster.groups.delete(group_id)
-            except RefusedError as refused:
-                return refused.error_code
-            return ErrorCode.NONE
+    def delete(group_id: str) -> ErrorCode:
+        try:
+            context.cluster.check_group_coordinator(context.node_id, group_id)
+            context.cluster.groups.delete(group_id)
+        except RefusedError as refused:
+            return refused.error_code
+        return ErrorCode.NONE
 
-        return _response(request, delete)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: DeleteGroupsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> DeleteGroupsResponse:
-        """Return a response with the error for each group: none was deleted."""
-        return _response(request, lambda _: error_code)
+    return _response(request, delete)
 
 
 def _response(

@@ -8,19 +8,15 @@ log start offsets. All of a request's log start offsets are written to disk at o
 occurs more than once, the last offset counts.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -28,61 +24,54 @@ from spark_kafka_sink.protocol.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 
 _UP_TO_THE_HIGH_WATERMARK = -1
 _NO_OFFSET = -1
 
 
-class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse]):
-    """The handler that deletes records."""
+@handles(DeleteRecordsRequest, when_failed={"low_watermark": _NO_OFFSET})
+def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Advance the log start offset of each partition."""
+    logs = context.cluster.logs
+    partition_logs: dict[TopicPartition, PartitionLog] = {}
+    offsets: dict[TopicPartition, int] = {}
+    refusals: dict[TopicPartition, RefusedError] = {}
+    requested_offsets = {
+        TopicPartition(topic.name, partition.partition_index): partition.offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    for topic_partition, offset in requested_offsets.items():
+        try:
+            partition_logs[topic_partition] = _find(context, topic_partition)
+            offsets[topic_partition] = _offset(partition_logs[topic_partition], offset)
+        except RefusedError as refused:
+            refusals[topic_partition] = refused
+    refusals |= logs.delete_records(offsets)
 
-    api_key = ApiKey.DELETE_RECORDS
-    versions = DeleteRecordsRequest.versions
+    def result(topic_partition: TopicPartition) -> DeleteRecordsPartitionResult:
+        refused = refusals.get(topic_partition)
+        return DeleteRecordsPartitionResult(
+            partition_index=topic_partition.partition,
+            low_watermark=partition_logs[topic_partition].log_start_offset
+            if refused is None
+            else _NO_OFFSET,
+            error_code=ErrorCode.NONE if refused is None else refused.error_code,
+        )
 
-    def handle(
-        self, context: RequestContext, request: DeleteRecordsRequest
-    ) -> DeleteRecordsResponse:
-        """Advance the log start offset of each partition."""
-        logs = context.cluster.logs
-        partition_logs: dict[TopicPartition, PartitionLog] = {}
-        offsets: dict[TopicPartition, int] = {}
-        refusals: dict[TopicPartition, RefusedError] = {}
-        requested_offsets = {
-            TopicPartition(topic.name, partition.partition_index): partition.offset
-            for topic in request.topics
-            for partition in topic.partitions
-        }
-        for topic_partition, offset in requested_offsets.items():
-            try:
-                partition_logs[topic_partition] = _find(context, topic_partition)
-                offsets[topic_partition] = _offset(partition_logs[topic_partition], offset)
-            except RefusedError as refused:
-                refusals[topic_partition] = refused
-        refusals |= logs.delete_records(offsets)
-
-        def answer(topic: str, partition: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-            topic_partition = TopicPartition(topic, partition.partition_index)
-            refused = refusals.get(topic_partition)
-            if refused is not None:
-                return _result(partition, _NO_OFFSET, refused.error_code)
-            return _result(
-                partition, partition_logs[topic_partition].log_start_offset, ErrorCode.NONE
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    result(TopicPartition(topic.name, partition.partition_index))
+                    for partition in topic.partitions
+                ),
             )
-
-        return _response(request, answer)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: DeleteRecordsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> DeleteRecordsResponse:
-        """Return a response with the error for each partition: nothing was deleted."""
-        return _response(request, lambda _, partition: _result(partition, _NO_OFFSET, error_code))
+            for topic in request.topics
+        )
+    )
 
 
 def _find(context: RequestContext, topic_partition: TopicPartition) -> PartitionLog:
@@ -104,28 +93,3 @@ def _offset(log: PartitionLog, requested: int) -> int:
             f"offset {requested} is not between 0 and the high watermark, {log.high_watermark}",
         )
     return offset
-
-
-def _result(
-    partition: DeleteRecordsPartition, low_watermark: int, error_code: ErrorCode
-) -> DeleteRecordsPartitionResult:
-    return DeleteRecordsPartitionResult(
-        partition_index=partition.partition_index,
-        low_watermark=low_watermark,
-        error_code=error_code,
-    )
-
-
-def _response(
-    request: DeleteRecordsRequest,
-    answer: Callable[[str, DeleteRecordsPartition], DeleteRecordsPartitionResult],
-) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(answer(topic.name, partition) for partition in topic.partitions),
-            )
-            for topic in request.topics
-        )
-    )

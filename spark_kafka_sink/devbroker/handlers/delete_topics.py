@@ -14,8 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -31,56 +30,35 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_IDS = 6
 
 
-class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
-    """The handler that deletes topics."""
-
-    api_key = ApiKey.DELETE_TOPICS
-    versions = DeleteTopicsRequest.versions
-
-    def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        """Delete each topic."""
-        states = _requested_topics(context, request)
-        topics = [_find(context, state) for state in states]
-        times = Counter(topic.name for topic in topics if topic is not None)
-        results: dict[DeleteTopicState, DeletableTopicResult] = {}
-        doomed: dict[DeleteTopicState, Topic] = {}
-        partitions = 0
-        for state, topic in zip(states, topics, strict=True):
-            try:
-                known = _check(state, topic, times)
-                partitions += len(known.partitions)
-                if doomed:
-                    _check_size(context, partitions)
-            except RefusedError as refused:
-                results[state] = _failed(state, refused.error_code, refused.message)
-            else:
-                doomed[state] = known
-                results[state] = DeletableTopicResult(
-                    name=known.name, topic_id=known.topic_id, error_code=ErrorCode.NONE
-                )
+@handles(DeleteTopicsRequest)
+def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete each topic."""
+    states = _requested_topics(context, request)
+    topics = [_find(context, state) for state in states]
+    times = Counter(topic.name for topic in topics if topic is not None)
+    results: dict[DeleteTopicState, DeletableTopicResult] = {}
+    doomed: dict[DeleteTopicState, Topic] = {}
+    partitions = 0
+    for state, topic in zip(states, topics, strict=True):
         try:
-            with context.cluster.change_topics() as changes:
-                for known in doomed.values():
-                    changes.delete_topic(known)
+            known = _check(state, topic, times)
+            partitions += len(known.partitions)
+            if doomed:
+                _check_size(context, partitions)
         except RefusedError as refused:
-            results |= {
-                state: _failed(state, refused.error_code, refused.message) for state in doomed
-            }
-        return DeleteTopicsResponse(responses=tuple(results.values()))
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: DeleteTopicsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> DeleteTopicsResponse:
-        """Return a response with the error for each topic: none was deleted."""
-        return DeleteTopicsResponse(
-            responses=tuple(
-                _failed(topic, error_code, message) for topic in _requested_topics(context, request)
+            results[state] = _failed(state, refused.error_code, refused.message)
+        else:
+            doomed[state] = known
+            results[state] = DeletableTopicResult(
+                name=known.name, topic_id=known.topic_id, error_code=ErrorCode.NONE
             )
-        )
+    try:
+        with context.cluster.change_topics() as changes:
+            for known in doomed.values():
+                changes.delete_topic(known)
+    except RefusedError as refused:
+        results |= {state: _failed(state, refused.error_code, refused.message) for state in doomed}
+    return DeleteTopicsResponse(responses=tuple(results.values()))
 
 
 def _requested_topics(

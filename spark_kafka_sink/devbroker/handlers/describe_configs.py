@@ -7,8 +7,6 @@ not have fails the whole request with it. A response has about as many settings 
 have elements (`request_max_elements`); resources beyond that get POLICY_VIOLATION.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from functools import cache, partial
@@ -22,8 +20,7 @@ from spark_kafka_sink.devbroker.handlers.config_resources import (
     ResourceType,
     find_topic,
 )
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -52,52 +49,35 @@ class _Setting(NamedTuple):
     read_only: bool
 
 
-class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResponse]):
-    """The handler that describes settings."""
-
-    api_key = ApiKey.DESCRIBE_CONFIGS
-    versions = DescribeConfigsRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResponse:
-        """Describe the settings of each resource."""
-        for resource in request.resources:
-            if resource.resource_type not in KAFKA_RESOURCE_TYPES:
-                raise RefusedError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"unknown resource type {resource.resource_type}",
-                )
-        # Drop duplicates: a small request that repeats a resource would get a huge response.
-        resources = dict.fromkeys(request.resources)
-        settings_of = cache(partial(_settings, context))
-        left = context.settings.request_max_elements
-        results = []
-        for resource in resources:
-            result = (
-                _describe(context, request, resource, settings_of)
-                if left > 0
-                else _failed(
-                    resource,
-                    ErrorCode.POLICY_VIOLATION,
-                    "the response is full: request this resource again",
-                )
+@handles(DescribeConfigsRequest)
+def describe_configs(
+    context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Describe the settings of each resource."""
+    for resource in request.resources:
+        if resource.resource_type not in KAFKA_RESOURCE_TYPES:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST,
+                f"unknown resource type {resource.resource_type}",
             )
-            left -= len(result.configs)
-            results.append(result)
-        return DescribeConfigsResponse(results=tuple(results))
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: DescribeConfigsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> DescribeConfigsResponse:
-        """Return a response with the error for each resource."""
-        return DescribeConfigsResponse(
-            results=tuple(_failed(resource, error_code, message) for resource in request.resources)
+    # Drop duplicates: a small request that repeats a resource would get a huge response.
+    resources = dict.fromkeys(request.resources)
+    settings_of = cache(partial(_settings, context))
+    left = context.settings.request_max_elements
+    results = []
+    for resource in resources:
+        result = (
+            _describe(context, request, resource, settings_of)
+            if left > 0
+            else _failed(
+                resource,
+                ErrorCode.POLICY_VIOLATION,
+                "the response is full: request this resource again",
+            )
         )
+        left -= len(result.configs)
+        results.append(result)
+    return DescribeConfigsResponse(results=tuple(results))
 
 
 def _describe(

@@ -6,15 +6,12 @@ gets the same answer as one that does not exist: ConsumerGroupDescribe describes
 authorizer, so all operations are authorized.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.group_state import GroupState
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.metadata import operations
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -30,42 +27,19 @@ _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 ALL_GROUP_OPERATIONS = operations(3, 6, 8, 10, 11)
 
 
-class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsResponse]):
-    """The handler that describes consumer groups."""
-
-    api_key = ApiKey.DESCRIBE_GROUPS
-    versions = DescribeGroupsRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: DescribeGroupsRequest
-    ) -> DescribeGroupsResponse:
-        """Describe each group."""
-        allowed = UNKNOWN_OPERATIONS
-        if (
-            request.include_authorized_operations
-            and context.version >= _FIRST_VERSION_WITH_OPERATIONS
-        ):
-            allowed = ALL_GROUP_OPERATIONS
-        # Drop duplicates: a small request that repeats a group would get a huge response.
-        group_ids = dict.fromkeys(request.groups)
-        return DescribeGroupsResponse(
-            groups=tuple(_describe(context, group_id, allowed) for group_id in group_ids)
-        )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: DescribeGroupsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> DescribeGroupsResponse:
-        """Return a response with the error for each group."""
-        return DescribeGroupsResponse(
-            groups=tuple(
-                _group(group_id, error_code=error_code, message=message)
-                for group_id in request.groups
-            )
-        )
+@handles(DescribeGroupsRequest)
+def describe_groups(
+    context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    """Describe each group."""
+    allowed = UNKNOWN_OPERATIONS
+    if request.include_authorized_operations and context.version >= _FIRST_VERSION_WITH_OPERATIONS:
+        allowed = ALL_GROUP_OPERATIONS
+    # Drop duplicates: a small request that repeats a group would get a huge response.
+    group_ids = dict.fromkeys(request.groups)
+    return DescribeGroupsResponse(
+        groups=tuple(_describe(context, group_id, allowed) for group_id in group_ids)
+    )
 
 
 def _describe(context: RequestContext, group_id: str, allowed: int) -> DescribedGroup:

@@ -4,16 +4,13 @@ A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, one that anothe
 NOT_LEADER_OR_FOLLOWER.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -31,40 +28,35 @@ if TYPE_CHECKING:
 _NO_OFFSET = -1
 
 
-class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProducersResponse]):
-    """The handler that describes producers."""
+def _error_response(
+    _context: RequestContext,
+    request: DescribeProducersRequest,
+    error_code: ErrorCode,
+    message: str,
+) -> DescribeProducersResponse:
+    """Return a response with the error for each partition, which is in it once."""
+    return _response(request, lambda partition: _failed(partition, error_code, message))
 
-    api_key = ApiKey.DESCRIBE_PRODUCERS
-    versions = DescribeProducersRequest.versions
 
-    def handle(
-        self, context: RequestContext, request: DescribeProducersRequest
-    ) -> DescribeProducersResponse:
-        """Describe the producers of each partition."""
+@handles(DescribeProducersRequest, error_response=_error_response)
+def describe_producers(
+    context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """Describe the producers of each partition."""
 
-        def describe(topic_partition: TopicPartition) -> PartitionResponse:
-            try:
-                partition = context.cluster.partition(topic_partition)
-                partition.check_leader(context.node_id)
-            except RefusedError as refused:
-                return _failed(topic_partition, refused.error_code, refused.message)
-            return PartitionResponse(
-                partition_index=topic_partition.partition,
-                error_code=ErrorCode.NONE,
-                active_producers=tuple(map(_producer, partition.log.producer_state.entries())),
-            )
+    def describe(topic_partition: TopicPartition) -> PartitionResponse:
+        try:
+            partition = context.cluster.partition(topic_partition)
+            partition.check_leader(context.node_id)
+        except RefusedError as refused:
+            return _failed(topic_partition, refused.error_code, refused.message)
+        return PartitionResponse(
+            partition_index=topic_partition.partition,
+            error_code=ErrorCode.NONE,
+            active_producers=tuple(map(_producer, partition.log.producer_state.entries())),
+        )
 
-        return _response(request, describe)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: DescribeProducersRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> DescribeProducersResponse:
-        """Return a response with the error for each partition."""
-        return _response(request, lambda partition: _failed(partition, error_code, message))
+    return _response(request, describe)
 
 
 def _producer(entry: ProducerStateEntry) -> ProducerState:

@@ -3,15 +3,12 @@
 An unknown id gets TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -26,39 +23,17 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
 
 
-class DescribeTransactionsHandler(
-    Handler[DescribeTransactionsRequest, DescribeTransactionsResponse]
-):
-    """The handler that describes transactional ids."""
-
-    api_key = ApiKey.DESCRIBE_TRANSACTIONS
-    versions = DescribeTransactionsRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: DescribeTransactionsRequest
-    ) -> DescribeTransactionsResponse:
-        """Describe each id."""
-        return DescribeTransactionsResponse(
-            transaction_states=tuple(
-                _describe(context, transactional_id)
-                for transactional_id in dict.fromkeys(request.transactional_ids)
-            )
+@handles(DescribeTransactionsRequest)
+def describe_transactions(
+    context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """Describe each id."""
+    return DescribeTransactionsResponse(
+        transaction_states=tuple(
+            _describe(context, transactional_id)
+            for transactional_id in dict.fromkeys(request.transactional_ids)
         )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: DescribeTransactionsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> DescribeTransactionsResponse:
-        """Return a response with the error for each id."""
-        return DescribeTransactionsResponse(
-            transaction_states=tuple(
-                _failed(transactional_id, error_code)
-                for transactional_id in request.transactional_ids
-            )
-        )
+    )
 
 
 def _describe(context: RequestContext, transactional_id: str) -> TransactionState:

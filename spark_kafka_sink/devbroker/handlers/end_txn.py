@@ -6,13 +6,10 @@ coordinator decides which requests to reject, and whether a repeated request get
 CONCURRENT_TRANSACTIONS. Versions 0 and 1 return INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.transactions.transaction_coordinator import EndTransaction
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.end_txn import (
     LAST_VERSION_WITHOUT_EPOCH_BUMP,
@@ -23,40 +20,23 @@ from spark_kafka_sink.protocol.messages.end_txn import (
 _FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
-class EndTxnHandler(Handler[EndTxnRequest, EndTxnResponse]):
-    """The handler that commits and aborts transactions."""
-
-    api_key = ApiKey.END_TXN
-    versions = EndTxnRequest.versions
-
-    def handle(self, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-        """Record the outcome and write the transaction markers."""
-        if request.transactional_id:
-            context.cluster.check_transaction_coordinator(context.node_id, request.transactional_id)
-        identity = context.cluster.transactions.end(
-            EndTransaction(
-                transactional_id=request.transactional_id,
-                producer_id=request.producer_id,
-                producer_epoch=request.producer_epoch,
-                committed=request.committed,
-                client_version=2 if context.version > LAST_VERSION_WITHOUT_EPOCH_BUMP else 0,
-            ),
-            context.now_ms,
-        )
-        return EndTxnResponse(
-            error_code=ErrorCode.NONE,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-        )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: EndTxnRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> EndTxnResponse:
-        """Return a response with the error: the transaction has not ended."""
-        return EndTxnResponse(
-            error_code=context.fenced_as_of(_FIRST_VERSION_WITH_PRODUCER_FENCED, error_code)
-        )
+@handles(EndTxnRequest, producer_fenced_from=_FIRST_VERSION_WITH_PRODUCER_FENCED)
+def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """Record the outcome and write the transaction markers."""
+    if request.transactional_id:
+        context.cluster.check_transaction_coordinator(context.node_id, request.transactional_id)
+    identity = context.cluster.transactions.end(
+        EndTransaction(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            committed=request.committed,
+            client_version=2 if context.version > LAST_VERSION_WITHOUT_EPOCH_BUMP else 0,
+        ),
+        context.now_ms,
+    )
+    return EndTxnResponse(
+        error_code=ErrorCode.NONE,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+    )

@@ -20,8 +20,6 @@
   nothing is replicated.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 import itertools
@@ -37,9 +35,8 @@ from spark_kafka_sink.devbroker.cluster.fetch_sessions import (
     partition_key,
 )
 from spark_kafka_sink.devbroker.cluster.replica_selector import closest_follower
-from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import (
     AbortedTransaction,
@@ -96,33 +93,25 @@ class _Fetch:
     missing: list[PartitionResult]
 
 
-class FetchHandler(Handler[FetchRequest, FetchResponse]):
-    """The handler that reads the logs of partitions."""
+def _error_response(
+    _context: RequestContext, _request: FetchRequest, error_code: ErrorCode, _message: str
+) -> FetchResponse:
+    """Return a response with the error and no records, even in versions without an error code."""
+    return FetchResponse(error_code=error_code, responses=())
 
-    api_key = ApiKey.FETCH
-    versions = FetchRequest.versions
 
-    def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Delayed:
-        """Return the available records, or `Delayed` to wait for more."""
-        fetch = context.kept if isinstance(context.kept, _Fetch) else _begin(context, request)
-        results, complete = _read_all(context, request, fetch.requested)
-        until = context.arrived + request.max_wait_ms / 1000
-        if fetch.requested and not complete and context.now < until:
-            return Delayed(until, frozenset(map(_topic_partition, fetch.requested)), kept=fetch)
-        if context.throttled:
-            return _response(context, fetch.session.throttle())
-        response = fetch.session.respond([*results, *fetch.missing], context.now_ms)
-        return _response(context, response)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: FetchRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> FetchResponse:
-        """Return a response with the error and no records (FetchRequest.getErrorResponse)."""
-        return FetchResponse(error_code=error_code, responses=())
+@handles(FetchRequest, error_response=_error_response)
+def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Delayed:
+    """Return the available records, or `Delayed` to wait for more."""
+    fetch = context.kept if isinstance(context.kept, _Fetch) else _begin(context, request)
+    results, complete = _read_all(context, request, fetch.requested)
+    until = context.arrived + request.max_wait_ms / 1000
+    if fetch.requested and not complete and context.now < until:
+        return Delayed(until, frozenset(map(_topic_partition, fetch.requested)), kept=fetch)
+    if context.throttled:
+        return _response(context, fetch.session.throttle())
+    response = fetch.session.respond([*results, *fetch.missing], context.now_ms)
+    return _response(context, response)
 
 
 def _begin(context: RequestContext, request: FetchRequest) -> _Fetch:

@@ -10,9 +10,8 @@
 from __future__ import annotations
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.find_coordinator import (
     Coordinator,
@@ -28,79 +27,44 @@ _NO_NODE = Node(_NO_NODE_ID, "", _NO_PORT)
 _KINDS = frozenset({CoordinatorType.GROUP, CoordinatorType.TRANSACTION})
 
 
-class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """The handler that finds coordinators."""
-
-    api_key = ApiKey.FIND_COORDINATOR
-    versions = FindCoordinatorRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: FindCoordinatorRequest
-    ) -> FindCoordinatorResponse:
-        """Return the coordinator of each key."""
-        if request.key_type not in _KINDS:
-            raise RefusedError(
-                ErrorCode.INVALID_REQUEST,
-                f"this broker does not support coordinator key type {request.key_type}",
-            )
-        if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
-            node = context.nodes.get(_coordinator(context, request, request.key), _NO_NODE)
-            error_code = _error_code(node)
-            return FindCoordinatorResponse(
-                error_code=error_code,
-                error_message=error_code.name,
+@handles(FindCoordinatorRequest, when_failed={"node_id": _NO_NODE_ID, "port": _NO_PORT})
+def find_coordinator(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Return the coordinator of each key."""
+    if request.key_type not in _KINDS:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            f"this broker does not support coordinator key type {request.key_type}",
+        )
+    if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
+        node = context.nodes.get(_coordinator(context, request, request.key), _NO_NODE)
+        error_code = _error_code(node)
+        return FindCoordinatorResponse(
+            error_code=error_code,
+            error_message=error_code.name,
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+        )
+    running = context.nodes
+    nodes = [
+        (key, running.get(_coordinator(context, request, key), _NO_NODE))
+        for key in request.coordinator_keys
+    ]
+    return FindCoordinatorResponse(
+        coordinators=tuple(
+            Coordinator(
+                key=key,
                 node_id=node.node_id,
                 host=node.host,
                 port=node.port,
+                error_code=_error_code(node),
+                error_message="",
             )
-        running = context.nodes
-        nodes = [
-            (key, running.get(_coordinator(context, request, key), _NO_NODE))
-            for key in request.coordinator_keys
-        ]
-        return FindCoordinatorResponse(
-            coordinators=tuple(
-                Coordinator(
-                    key=key,
-                    node_id=node.node_id,
-                    host=node.host,
-                    port=node.port,
-                    error_code=_error_code(node),
-                    error_message="",
-                )
-                for key, node in nodes
-            )
+            for key, node in nodes
         )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: FindCoordinatorRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> FindCoordinatorResponse:
-        """Return a response with the error and no coordinator for each key."""
-        if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
-            return FindCoordinatorResponse(
-                error_code=error_code,
-                error_message=message,
-                node_id=_NO_NODE_ID,
-                host="",
-                port=_NO_PORT,
-            )
-        return FindCoordinatorResponse(
-            coordinators=tuple(
-                Coordinator(
-                    key=key,
-                    node_id=_NO_NODE_ID,
-                    host="",
-                    port=_NO_PORT,
-                    error_code=error_code,
-                    error_message=message,
-                )
-                for key in request.coordinator_keys
-            )
-        )
+    )
 
 
 def _coordinator(context: RequestContext, request: FindCoordinatorRequest, key: str) -> int:

@@ -1,4 +1,4 @@
-"""The base class of request handlers, and the context that comes with a request.
+"""Request handlers, which are functions marked with `handles`, and the context of a request.
 
 A handler turns one decoded request into one response. It has no clock, no socket and no state of
 its own: the time comes with the request's context, and the state is the cluster's. To reject a
@@ -7,9 +7,9 @@ request as a whole, it raises RefusedError, which the broker turns into the API'
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
@@ -17,27 +17,27 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
     PartitionError,
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.handlers.error_responses import failed_response
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.schema import AnyRequest
 from spark_kafka_sink.record.decode import DecodeBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
     from spark_kafka_sink.model import Node, TopicPartition
-    from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
-    from spark_kafka_sink.protocol.schema import VersionRange
+    from spark_kafka_sink.protocol.schema import ApiResponse, VersionRange
 
 #: Kafka's message with SECURITY_DISABLED.
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
-RequestT = TypeVar("RequestT")
-ResponseT = TypeVar("ResponseT")
+RequestT = TypeVar("RequestT", bound=AnyRequest)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,25 +137,49 @@ class Delayed:
     kept: object = None
 
 
-class Handler(ABC, Generic[RequestT, ResponseT]):
+#: Returns the response to a request that failed as a whole; None if the protocol has no response.
+ErrorResponse: TypeAlias = "Callable[[RequestContext, Any, ErrorCode, str], ApiResponse | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
     """The handler of one API."""
 
-    api_key: ClassVar[ApiKey]
-    versions: ClassVar[VersionRange]
+    request_class: type[AnyRequest]
+    #: Returns None if the protocol has no response. Raises RefusedError to reject the request as a
+    #: whole, CloseConnectionError to close the connection instead of responding.
+    handle: Callable[[RequestContext, Any], ApiResponse | Delayed | None]
+    error_response: ErrorResponse
 
-    @abstractmethod
-    def handle(self, context: RequestContext, request: RequestT) -> ResponseT | Delayed | None:
-        """Handle a request; return None if the protocol has no response.
+    @property
+    def versions(self) -> VersionRange:
+        """The versions of the API that the broker supports."""
+        return self.request_class.versions
 
-        Raises RefusedError to reject the request as a whole, CloseConnectionError to close the
-        connection instead of responding.
-        """
 
-    @abstractmethod
-    def error_response(
-        self, context: RequestContext, request: RequestT, error_code: ErrorCode, message: str
-    ) -> ResponseT | None:
-        """Return the response to a request that failed as a whole, as Kafka's getErrorResponse.
+def handles(
+    request_class: type[RequestT],
+    *,
+    when_failed: Mapping[str, object] = MappingProxyType({}),
+    producer_fenced_from: int = 0,
+    error_response: ErrorResponse | None = None,
+) -> Callable[[Callable[[RequestContext, RequestT], ApiResponse | Delayed | None]], Handler]:
+    """Make a function the handler of an API.
 
-        None if the protocol has no response.
-        """
+    The response to a request that failed as a whole follows from the schema (`error_responses`).
+    `when_failed` has the values that its fields have apart from the error, if those are not their
+    defaults, and only from version `producer_fenced_from` on it says PRODUCER_FENCED. Where it
+    does not follow from the schema, `error_response` returns it.
+    """
+
+    def failed(
+        context: RequestContext, request: RequestT, error_code: ErrorCode, message: str
+    ) -> ApiResponse:
+        error_code = context.fenced_as_of(producer_fenced_from, error_code)
+        return failed_response(
+            request,
+            context.version,
+            {"error_code": error_code, "error_message": message, **when_failed},
+        )
+
+    return lambda handle: Handler(request_class, handle, error_response or failed)

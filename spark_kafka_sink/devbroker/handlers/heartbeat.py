@@ -4,35 +4,17 @@ REBALANCE_IN_PROGRESS means that the member must rejoin, UNKNOWN_MEMBER_ID and I
 that it is no longer in the group, FENCED_INSTANCE_ID that another member has its group instance id.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
-    """The handler that extends the sessions of group members."""
-
-    api_key = ApiKey.HEARTBEAT
-    versions = HeartbeatRequest.versions
-
-    def handle(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Extend the member's session."""
-        if request.group_id:
-            context.cluster.check_group_coordinator(context.node_id, request.group_id)
-        context.cluster.groups.heartbeat(request, context.now)
-        return HeartbeatResponse(error_code=ErrorCode.NONE)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: HeartbeatRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> HeartbeatResponse:
-        """Return a response with the error."""
-        return HeartbeatResponse(error_code=error_code)
+@handles(HeartbeatRequest)
+def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Extend the member's session."""
+    if request.group_id:
+        context.cluster.check_group_coordinator(context.node_id, request.group_id)
+    context.cluster.groups.heartbeat(request, context.now)
+    return HeartbeatResponse(error_code=ErrorCode.NONE)

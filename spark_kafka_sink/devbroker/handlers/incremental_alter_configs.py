@@ -9,8 +9,6 @@ value, a resource that occurs twice and a resource that is not a topic get INVAL
 broker's settings are fixed when it starts. An unknown operation gets UNKNOWN_SERVER_ERROR.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from collections import Counter
@@ -23,8 +21,7 @@ from spark_kafka_sink.devbroker.handlers.config_resources import (
     ResourceType,
     find_topic,
 )
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -40,55 +37,34 @@ if TYPE_CHECKING:
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
-class IncrementalAlterConfigsHandler(
-    Handler[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
-):
-    """The handler that changes settings."""
-
-    api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-    versions = IncrementalAlterConfigsRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: IncrementalAlterConfigsRequest
-    ) -> IncrementalAlterConfigsResponse:
-        """Change the settings of each resource."""
-        times = Counter(map(_key, request.resources))
-        responses: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
-        altered: list[AlterConfigsResource] = []
-        try:
-            with context.cluster.change_topics() as changes:
-                for resource in request.resources:
-                    try:
-                        if times[_key(resource)] > 1:
-                            raise _bad_request("Each resource must appear at most once.")
-                        _alter(context, changes, resource, validate_only=request.validate_only)
-                    except RefusedError as refused:
-                        responses[_key(resource)] = _response(
-                            resource, refused.error_code, refused.message
-                        )
-                    else:
-                        responses[_key(resource)] = _response(resource, ErrorCode.NONE, None)
-                        altered.append(resource)
-        except RefusedError as refused:
-            responses |= {
-                _key(resource): _response(resource, refused.error_code, refused.message)
-                for resource in altered
-            }
-        return IncrementalAlterConfigsResponse(responses=tuple(responses.values()))
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: IncrementalAlterConfigsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> IncrementalAlterConfigsResponse:
-        """Return a response with the error for each resource: no setting was changed."""
-        return IncrementalAlterConfigsResponse(
-            responses=tuple(
-                _response(resource, error_code, message) for resource in request.resources
-            )
-        )
+@handles(IncrementalAlterConfigsRequest)
+def incremental_alter_configs(
+    context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Change the settings of each resource."""
+    times = Counter(map(_key, request.resources))
+    responses: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
+    altered: list[AlterConfigsResource] = []
+    try:
+        with context.cluster.change_topics() as changes:
+            for resource in request.resources:
+                try:
+                    if times[_key(resource)] > 1:
+                        raise _bad_request("Each resource must appear at most once.")
+                    _alter(context, changes, resource, validate_only=request.validate_only)
+                except RefusedError as refused:
+                    responses[_key(resource)] = _response(
+                        resource, refused.error_code, refused.message
+                    )
+                else:
+                    responses[_key(resource)] = _response(resource, ErrorCode.NONE, None)
+                    altered.append(resource)
+    except RefusedError as refused:
+        responses |= {
+            _key(resource): _response(resource, refused.error_code, refused.message)
+            for resource in altered
+        }
+    return IncrementalAlterConfigsResponse(responses=tuple(responses.values()))
 
 
 def _key(resource: AlterConfigsResource) -> tuple[int, str]:

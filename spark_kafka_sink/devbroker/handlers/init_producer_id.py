@@ -8,14 +8,11 @@ an empty transactional id. Up to version 3, INVALID_PRODUCER_EPOCH is returned i
 PRODUCER_FENCED (KIP-588).
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -25,51 +22,34 @@ from spark_kafka_sink.protocol.messages.init_producer_id import (
 _FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
-class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdResponse]):
-    """The handler that assigns producer ids."""
-
-    api_key = ApiKey.INIT_PRODUCER_ID
-    versions = InitProducerIdRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: InitProducerIdRequest
-    ) -> InitProducerIdResponse:
-        """Return a new producer id or a new epoch."""
-        has_id = request.producer_id != NO_PRODUCER_ID
-        has_epoch = request.producer_epoch != NO_PRODUCER_EPOCH
-        if has_id != has_epoch:
-            raise RefusedError(
-                ErrorCode.INVALID_REQUEST, "a producer id and its epoch must be given together"
-            )
-        if request.transactional_id is None:
-            identity = ProducerIdAndEpoch(context.cluster.next_producer_id(), 0)
-        else:
-            if request.transactional_id:
-                context.cluster.check_transaction_coordinator(
-                    context.node_id, request.transactional_id
-                )
-            identity = context.cluster.transactions.init_producer_id(
-                request.transactional_id,
-                request.transaction_timeout_ms,
-                ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if has_id else None,
-                context.now_ms,
-            )
-        return InitProducerIdResponse(
-            error_code=ErrorCode.NONE,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
+@handles(
+    InitProducerIdRequest,
+    when_failed={"producer_epoch": NO_PRODUCER_EPOCH},
+    producer_fenced_from=_FIRST_VERSION_WITH_PRODUCER_FENCED,
+)
+def init_producer_id(
+    context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """Return a new producer id or a new epoch."""
+    has_id = request.producer_id != NO_PRODUCER_ID
+    has_epoch = request.producer_epoch != NO_PRODUCER_EPOCH
+    if has_id != has_epoch:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "a producer id and its epoch must be given together"
         )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: InitProducerIdRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> InitProducerIdResponse:
-        """Return a response with the error and no producer id."""
-        return InitProducerIdResponse(
-            error_code=context.fenced_as_of(_FIRST_VERSION_WITH_PRODUCER_FENCED, error_code),
-            producer_id=NO_PRODUCER_ID,
-            producer_epoch=NO_PRODUCER_EPOCH,
+    if request.transactional_id is None:
+        identity = ProducerIdAndEpoch(context.cluster.next_producer_id(), 0)
+    else:
+        if request.transactional_id:
+            context.cluster.check_transaction_coordinator(context.node_id, request.transactional_id)
+        identity = context.cluster.transactions.init_producer_id(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if has_id else None,
+            context.now_ms,
         )
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+    )

@@ -6,8 +6,6 @@ rebalance timeouts. From version 4 on, a new member first gets an id with MEMBER
 the requests that are rejected.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -15,8 +13,7 @@ from dataclasses import replace
 from spark_kafka_sink.devbroker.base.parked import Parked
 from spark_kafka_sink.devbroker.groups.group_answers import join_error
 from spark_kafka_sink.devbroker.groups.group_joins import JoiningClient
-from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -25,44 +22,37 @@ _FIRST_VERSION_WITHOUT_PROTOCOL = 7
 RECHECK_SECONDS = 3600.0
 
 
-class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
-    """The handler that adds members to groups."""
+def _error_response(
+    context: RequestContext,
+    request: JoinGroupRequest,
+    error_code: ErrorCode,
+    _message: str,
+) -> JoinGroupResponse:
+    """Return a response with the error: the member has not joined."""
+    is_out = error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    return _in_version(context, join_error("" if is_out else request.member_id, error_code))
 
-    api_key = ApiKey.JOIN_GROUP
-    versions = JoinGroupRequest.versions
 
-    def handle(
-        self, context: RequestContext, request: JoinGroupRequest
-    ) -> JoinGroupResponse | Delayed:
-        """Add the member, and return `Delayed` until the next generation begins."""
-        parked = context.kept
-        if not isinstance(parked, Parked):
-            if request.group_id:
-                context.cluster.check_group_coordinator(context.node_id, request.group_id)
-            parked = context.cluster.groups.join(
-                request,
-                JoiningClient(
-                    client_id=context.client_id,
-                    client_host=f"/{context.client_host}",
-                    version=context.version,
-                ),
-                context.now,
-            )
-        response: JoinGroupResponse | None = parked.response
-        if response is None:
-            return Delayed(context.now + RECHECK_SECONDS, frozenset({parked}), parked)
-        return _in_version(context, response)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: JoinGroupRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> JoinGroupResponse:
-        """Return a response with the error: the member has not joined."""
-        is_out = error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
-        return _in_version(context, join_error("" if is_out else request.member_id, error_code))
+@handles(JoinGroupRequest, error_response=_error_response)
+def join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Delayed:
+    """Add the member, and return `Delayed` until the next generation begins."""
+    parked = context.kept
+    if not isinstance(parked, Parked):
+        if request.group_id:
+            context.cluster.check_group_coordinator(context.node_id, request.group_id)
+        parked = context.cluster.groups.join(
+            request,
+            JoiningClient(
+                client_id=context.client_id,
+                client_host=f"/{context.client_host}",
+                version=context.version,
+            ),
+            context.now,
+        )
+    response: JoinGroupResponse | None = parked.response
+    if response is None:
+        return Delayed(context.now + RECHECK_SECONDS, frozenset({parked}), parked)
+    return _in_version(context, response)
 
 
 def _in_version(context: RequestContext, response: JoinGroupResponse) -> JoinGroupResponse:

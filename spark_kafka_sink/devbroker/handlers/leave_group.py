@@ -4,13 +4,10 @@ From version 3 on, a request can remove several members, static ones by their gr
 each with its own result (KIP-345); in a group that does not exist each gets UNKNOWN_MEMBER_ID.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.leave_group import (
     LeaveGroupRequest,
@@ -22,46 +19,31 @@ from spark_kafka_sink.protocol.messages.leave_group import (
 _FIRST_VERSION_WITH_MANY_MEMBERS = 3
 
 
-class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
-    """The handler that removes members from groups."""
-
-    api_key = ApiKey.LEAVE_GROUP
-    versions = LeaveGroupRequest.versions
-
-    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Remove each member from the group."""
-        if request.group_id:
-            context.cluster.check_group_coordinator(context.node_id, request.group_id)
-        members = _members(context, request)
-        try:
-            codes = context.cluster.groups.leave(request.group_id, members, context.now)
-        except RefusedError as refused:
-            if refused.error_code is not ErrorCode.UNKNOWN_MEMBER_ID:
-                raise
-            codes = [refused.error_code] * len(members)
-        if context.version < _FIRST_VERSION_WITH_MANY_MEMBERS:
-            return LeaveGroupResponse(error_code=codes[0])
-        return LeaveGroupResponse(
-            error_code=ErrorCode.NONE,
-            members=tuple(
-                MemberResponse(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    error_code=code,
-                )
-                for member, code in zip(members, codes, strict=True)
-            ),
-        )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: LeaveGroupRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> LeaveGroupResponse:
-        """Return a response with the error: no member was removed."""
-        return LeaveGroupResponse(error_code=error_code)
+@handles(LeaveGroupRequest)
+def leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Remove each member from the group."""
+    if request.group_id:
+        context.cluster.check_group_coordinator(context.node_id, request.group_id)
+    members = _members(context, request)
+    try:
+        codes = context.cluster.groups.leave(request.group_id, members, context.now)
+    except RefusedError as refused:
+        if refused.error_code is not ErrorCode.UNKNOWN_MEMBER_ID:
+            raise
+        codes = [refused.error_code] * len(members)
+    if context.version < _FIRST_VERSION_WITH_MANY_MEMBERS:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        error_code=ErrorCode.NONE,
+        members=tuple(
+            MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=code,
+            )
+            for member, code in zip(members, codes, strict=True)
+        ),
+    )
 
 
 def _members(context: RequestContext, request: LeaveGroupRequest) -> tuple[MemberIdentity, ...]:

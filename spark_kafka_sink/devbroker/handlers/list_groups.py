@@ -4,12 +4,9 @@ The filters by state (4+) and type (5+) ignore case. The type is "Classic", or "
 of the new consumer protocol (KIP-848).
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_groups import (
     ListedGroup,
@@ -21,46 +18,29 @@ _FIRST_VERSION_WITH_STATES = 4
 _FIRST_VERSION_WITH_TYPES = 5
 
 
-class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
-    """The handler that lists consumer groups."""
-
-    api_key = ApiKey.LIST_GROUPS
-    versions = ListGroupsRequest.versions
-
-    def handle(self, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-        """Return the groups that match the filters."""
-        states = {state.strip().lower() for state in request.states_filter}
-        types = {group_type.strip().lower() for group_type in request.types_filter}
-        groups = [
-            group
-            for group in context.cluster.groups.all()
-            if context.cluster.group_coordinator(group.group_id) == context.node_id
-            and (not states or group.state.lower() in states)
-            and (not types or group.group_type.lower() in types)
-        ]
-        return ListGroupsResponse(
-            error_code=ErrorCode.NONE,
-            groups=tuple(
-                ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=str(group.state)
-                    if context.version >= _FIRST_VERSION_WITH_STATES
-                    else "",
-                    group_type=group.group_type
-                    if context.version >= _FIRST_VERSION_WITH_TYPES
-                    else "",
-                )
-                for group in groups
-            ),
-        )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: ListGroupsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> ListGroupsResponse:
-        """Return a response with the error and no groups."""
-        return ListGroupsResponse(error_code=error_code, groups=())
+@handles(ListGroupsRequest)
+def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Return the groups that match the filters."""
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {group_type.strip().lower() for group_type in request.types_filter}
+    groups = [
+        group
+        for group in context.cluster.groups.all()
+        if context.cluster.group_coordinator(group.group_id) == context.node_id
+        and (not states or group.state.lower() in states)
+        and (not types or group.group_type.lower() in types)
+    ]
+    return ListGroupsResponse(
+        error_code=ErrorCode.NONE,
+        groups=tuple(
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=str(group.state)
+                if context.version >= _FIRST_VERSION_WITH_STATES
+                else "",
+                group_type=group.group_type if context.version >= _FIRST_VERSION_WITH_TYPES else "",
+            )
+            for group in groups
+        ),
+    )

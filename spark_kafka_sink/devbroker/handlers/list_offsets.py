@@ -12,19 +12,16 @@
 - A leader epoch other than the partition's gets FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.log.partition_log import TimestampAndOffset
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -60,60 +57,37 @@ _NOTHING_FOUND = TimestampAndOffset(_NO_TIMESTAMP, _NO_OFFSET)
 _FIRST_VERSION_WITH_LEADER_EPOCH = 4
 
 
-class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
-    """The handler that looks up offsets."""
-
-    api_key = ApiKey.LIST_OFFSETS
-    versions = ListOffsetsRequest.versions
-
-    def handle(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """Look up the offset of each partition."""
-        times = Counter(
-            TopicPartition(topic.name, partition.partition_index)
-            for topic in request.topics
-            for partition in topic.partitions
-        )
-        budget = context.decode_budget()
-        topics = []
-        answered: set[TopicPartition] = set()
-        for topic in request.topics:
-            partitions = []
-            for partition in topic.partitions:
-                topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if topic_partition in answered:
-                    continue
-                answered.add(topic_partition)
-                if context.omits(topic_partition):
-                    continue
-                try:
-                    _refuse_duplicate(topic_partition, times[topic_partition])
-                    partitions.append(
-                        _look_up(context, request, topic_partition, partition, budget)
+@handles(ListOffsetsRequest)
+def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Look up the offset of each partition."""
+    times = Counter(
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    budget = context.decode_budget()
+    topics = []
+    answered: set[TopicPartition] = set()
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if topic_partition in answered:
+                continue
+            answered.add(topic_partition)
+            if context.omits(topic_partition):
+                continue
+            try:
+                _refuse_duplicate(topic_partition, times[topic_partition])
+                partitions.append(_look_up(context, request, topic_partition, partition, budget))
+            except RefusedError as refused:
+                partitions.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=partition.partition_index, error_code=refused.error_code
                     )
-                except RefusedError as refused:
-                    partitions.append(_refused_partition(partition, refused.error_code))
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
-        return ListOffsetsResponse(topics=tuple(topics))
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: ListOffsetsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> ListOffsetsResponse:
-        """Return a response with the error for each partition."""
-        return ListOffsetsResponse(
-            topics=tuple(
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=tuple(
-                        _refused_partition(partition, error_code) for partition in topic.partitions
-                    ),
                 )
-                for topic in request.topics
-            )
-        )
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
 
 
 def _refuse_duplicate(topic_partition: TopicPartition, times: int) -> None:
@@ -184,15 +158,3 @@ def _find(
     else:
         found = log.offset_for_timestamp(timestamp, budget)
     return _NOTHING_FOUND if found is None or found.offset >= last_fetchable else found
-
-
-def _refused_partition(
-    partition: ListOffsetsPartition, error_code: ErrorCode
-) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(
-        partition_index=partition.partition_index,
-        error_code=error_code,
-        timestamp=_NO_TIMESTAMP,
-        offset=_NO_OFFSET,
-        leader_epoch=NO_LEADER_EPOCH,
-    )

@@ -6,8 +6,6 @@ and so does one that takes more than `_MAX_WORK` steps to match: Kafka, which ha
 matches that one too.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -18,9 +16,8 @@ from spark_kafka_sink.devbroker.base.regular_expression import (
     TooMuchWorkError,
     Work,
 )
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.transactions.transaction_state import TransactionState as State
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -38,50 +35,33 @@ _MAX_WORK = 2_000_000
 _STATE_NAMES = frozenset(str(state) for state in State)
 
 
-class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsResponse]):
-    """The handler that lists transactional ids."""
-
-    api_key = ApiKey.LIST_TRANSACTIONS
-    versions = ListTransactionsRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: ListTransactionsRequest
-    ) -> ListTransactionsResponse:
-        """Return the transactional ids that match the filters."""
-        states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
-        transactions = {
-            metadata.transactional_id: metadata
-            for metadata in context.cluster.transactions.all(context.now_ms)
-            if (not states or str(metadata.state) in states)
-            and (not producer_ids or metadata.producer_id in producer_ids)
-            and _matches_filters(context, request, metadata)
-        }
-        return ListTransactionsResponse(
-            error_code=ErrorCode.NONE,
-            unknown_state_filters=tuple(
-                name for name in request.state_filters if name not in _STATE_NAMES
-            ),
-            transaction_states=tuple(
-                TransactionState(
-                    transactional_id=transactional_id,
-                    producer_id=transactions[transactional_id].producer_id,
-                    transaction_state=str(transactions[transactional_id].state),
-                )
-                for transactional_id in _matching(request.transactional_id_pattern, transactions)
-            ),
-        )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: ListTransactionsRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> ListTransactionsResponse:
-        """Return a response with the error and no transactional ids."""
-        return ListTransactionsResponse(
-            error_code=error_code, unknown_state_filters=(), transaction_states=()
-        )
+@handles(ListTransactionsRequest)
+def list_transactions(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    """Return the transactional ids that match the filters."""
+    states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+    transactions = {
+        metadata.transactional_id: metadata
+        for metadata in context.cluster.transactions.all(context.now_ms)
+        if (not states or str(metadata.state) in states)
+        and (not producer_ids or metadata.producer_id in producer_ids)
+        and _matches_filters(context, request, metadata)
+    }
+    return ListTransactionsResponse(
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=tuple(
+            name for name in request.state_filters if name not in _STATE_NAMES
+        ),
+        transaction_states=tuple(
+            TransactionState(
+                transactional_id=transactional_id,
+                producer_id=transactions[transactional_id].producer_id,
+                transaction_state=str(transactions[transactional_id].state),
+            )
+            for transactional_id in _matching(request.transactional_id_pattern, transactions)
+        ),
+    )
 
 
 def _matching(pattern: str | None, transactional_ids: Collection[str]) -> list[str]:

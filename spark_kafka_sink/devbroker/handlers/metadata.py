@@ -13,8 +13,6 @@
 - There is no authorizer, so all operations are authorized.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -23,8 +21,7 @@ from spark_kafka_sink.devbroker.base.internal_topics import INTERNAL_TOPICS
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
 from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import (
     UNKNOWN_OPERATIONS,
@@ -58,144 +55,128 @@ ALL_TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
 ALL_CLUSTER_OPERATIONS = operations(5, 7, 8, 9, 10, 11, 12)
 
 
-class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
-    """The handler that returns the cluster's metadata."""
+def _error_response(
+    _context: RequestContext,
+    request: MetadataRequest,
+    error_code: ErrorCode,
+    _message: str,
+) -> MetadataResponse:
+    """Return a response with the error for each requested topic."""
+    return MetadataResponse(
+        brokers=(),
+        topics=tuple(
+            MetadataResponseTopic(
+                error_code=error_code,
+                name=topic.name if topic.name is not None else "",
+                topic_id=topic.topic_id,
+                partitions=(),
+            )
+            for topic in request.topics or ()
+        ),
+        error_code=error_code,
+    )
 
-    api_key = ApiKey.METADATA
-    versions = MetadataRequest.versions
 
-    def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-        """Return the brokers and the requested topics."""
-        return self._response(context, request, self._topics(context, request))
+@handles(MetadataRequest, error_response=_error_response)
+def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Return the brokers and the requested topics."""
+    cluster_operations = UNKNOWN_OPERATIONS
+    if (
+        context.version in _VERSIONS_WITH_CLUSTER_OPERATIONS
+        and request.include_cluster_authorized_operations
+    ):
+        cluster_operations = ALL_CLUSTER_OPERATIONS
+    return MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(
+                node_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                rack=context.cluster.racks.get(node.node_id),
+            )
+            for node in context.nodes.values()
+        ),
+        cluster_id=context.cluster.cluster_id,
+        controller_id=context.cluster.controller_id,
+        topics=tuple(_topics(context, request)),
+        cluster_authorized_operations=cluster_operations,
+    )
 
-    def error_response(
-        self,
-        context: RequestContext,
-        request: MetadataRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> MetadataResponse:
-        """Return a response with the error for each requested topic."""
-        return MetadataResponse(
-            brokers=(),
-            topics=tuple(
-                MetadataResponseTopic(
-                    error_code=error_code,
-                    name=topic.name if topic.name is not None else "",
-                    topic_id=topic.topic_id,
-                    partitions=(),
+
+def _topics(context: RequestContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    cluster = context.cluster
+    if request.topics is None or (context.version == 0 and not request.topics):
+        return [_topic(context, request, topic) for topic in cluster.topics]
+    if context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
+        for requested in request.topics:
+            if requested.name is None or requested.topic_id != ZERO_UUID:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Metadata version {context.version} requests topics by name only",
                 )
-                for topic in request.topics or ()
-            ),
-            error_code=error_code,
-        )
+    topic_ids = {t.topic_id: None for t in request.topics if t.topic_id != ZERO_UUID}
+    if topic_ids:
+        by_id = [(topic_id, cluster.topic_by_id(topic_id)) for topic_id in topic_ids]
+        return [
+            _missing_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+            if topic is None
+            else _topic(context, request, topic)
+            for topic_id, topic in by_id
+        ]
+    return _named_topics(context, request)
 
-    def _topics(
-        self, context: RequestContext, request: MetadataRequest
-    ) -> list[MetadataResponseTopic]:
-        cluster = context.cluster
-        if request.topics is None or (context.version == 0 and not request.topics):
-            return [self._topic(context, request, topic) for topic in cluster.topics]
-        if context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
-            for requested in request.topics:
-                if requested.name is None or requested.topic_id != ZERO_UUID:
-                    raise RefusedError(
-                        ErrorCode.INVALID_REQUEST,
-                        f"Metadata version {context.version} requests topics by name only",
-                    )
-        topic_ids = {t.topic_id: None for t in request.topics if t.topic_id != ZERO_UUID}
-        if topic_ids:
-            by_id = [(topic_id, cluster.topic_by_id(topic_id)) for topic_id in topic_ids]
-            return [
-                _missing_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-                if topic is None
-                else self._topic(context, request, topic)
-                for topic_id, topic in by_id
-            ]
-        return self._named_topics(context, request)
 
-    def _named_topics(
-        self, context: RequestContext, request: MetadataRequest
-    ) -> list[MetadataResponseTopic]:
-        names = dict.fromkeys(t.name for t in request.topics or () if t.name is not None)
-        described: dict[str, MetadataResponseTopic] = {}
-        created: list[str] = []
-        # Storage errors count too, so that a full disk is not tried again for every name.
-        tried = 0
-        try:
-            with context.cluster.change_topics() as changes:
-                for name in names:
-                    topic = context.cluster.topic(name)
-                    if topic is not None:
-                        described[name] = self._topic(context, request, topic)
-                        continue
-                    try:
-                        validate_topic_name(name)
-                        if _may_create(context, request, tried):
-                            changes.create_topic(
-                                name,
-                                partitions=context.settings.num_partitions,
-                                config=context.settings.topic_defaults,
-                            )
-                            created.append(name)
-                            tried += 1
-                    except RefusedError as refused:
-                        code = refused.error_code
-                        tried += code is ErrorCode.KAFKA_STORAGE_ERROR
-                    else:
-                        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    described[name] = _missing_topic(code, name, ZERO_UUID)
-        except RefusedError as refused:
-            described |= {
-                name: _missing_topic(refused.error_code, name, ZERO_UUID) for name in created
-            }
-        return list(described.values())
+def _named_topics(context: RequestContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    names = dict.fromkeys(t.name for t in request.topics or () if t.name is not None)
+    described: dict[str, MetadataResponseTopic] = {}
+    created: list[str] = []
+    # Storage errors count too, so that a full disk is not tried again for every name.
+    tried = 0
+    try:
+        with context.cluster.change_topics() as changes:
+            for name in names:
+                topic = context.cluster.topic(name)
+                if topic is not None:
+                    described[name] = _topic(context, request, topic)
+                    continue
+                try:
+                    validate_topic_name(name)
+                    if _may_create(context, request, tried):
+                        changes.create_topic(
+                            name,
+                            partitions=context.settings.num_partitions,
+                            config=context.settings.topic_defaults,
+                        )
+                        created.append(name)
+                        tried += 1
+                except RefusedError as refused:
+                    code = refused.error_code
+                    tried += code is ErrorCode.KAFKA_STORAGE_ERROR
+                else:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                described[name] = _missing_topic(code, name, ZERO_UUID)
+    except RefusedError as refused:
+        described |= {name: _missing_topic(refused.error_code, name, ZERO_UUID) for name in created}
+    return list(described.values())
 
-    def _topic(
-        self, context: RequestContext, request: MetadataRequest, topic: Topic
-    ) -> MetadataResponseTopic:
-        operations = UNKNOWN_OPERATIONS
-        if (
-            context.version >= _FIRST_VERSION_WITH_TOPIC_OPERATIONS
-            and request.include_topic_authorized_operations
-        ):
-            operations = ALL_TOPIC_OPERATIONS
-        return MetadataResponseTopic(
-            error_code=ErrorCode.NONE,
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=topic.is_internal,
-            partitions=tuple(_partition(context, partition) for partition in topic.partitions),
-            topic_authorized_operations=operations,
-        )
 
-    def _response(
-        self,
-        context: RequestContext,
-        request: MetadataRequest,
-        topics: list[MetadataResponseTopic],
-    ) -> MetadataResponse:
-        cluster_operations = UNKNOWN_OPERATIONS
-        if (
-            context.version in _VERSIONS_WITH_CLUSTER_OPERATIONS
-            and request.include_cluster_authorized_operations
-        ):
-            cluster_operations = ALL_CLUSTER_OPERATIONS
-        return MetadataResponse(
-            brokers=tuple(
-                MetadataResponseBroker(
-                    node_id=node.node_id,
-                    host=node.host,
-                    port=node.port,
-                    rack=context.cluster.racks.get(node.node_id),
-                )
-                for node in context.nodes.values()
-            ),
-            cluster_id=context.cluster.cluster_id,
-            controller_id=context.cluster.controller_id,
-            topics=tuple(topics),
-            cluster_authorized_operations=cluster_operations,
-        )
+def _topic(
+    context: RequestContext, request: MetadataRequest, topic: Topic
+) -> MetadataResponseTopic:
+    operations = UNKNOWN_OPERATIONS
+    if (
+        context.version >= _FIRST_VERSION_WITH_TOPIC_OPERATIONS
+        and request.include_topic_authorized_operations
+    ):
+        operations = ALL_TOPIC_OPERATIONS
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(_partition(context, partition) for partition in topic.partitions),
+        topic_authorized_operations=operations,
+    )
 
 
 def _may_create(context: RequestContext, request: MetadataRequest, tried: int) -> bool:

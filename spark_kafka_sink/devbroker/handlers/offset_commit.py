@@ -13,8 +13,6 @@ for an unknown topic id (10+), OFFSET_METADATA_TOO_LARGE for too much metadata. 
 expire; the retention time of a request is ignored.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -26,9 +24,8 @@ from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
     TopicIdPartition,
 )
 from spark_kafka_sink.devbroker.groups.group_state import GroupState
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -48,59 +45,47 @@ _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 _HEARTBEAT_STATES = frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE})
 
 
-class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
-    """The handler that commits offsets."""
-
-    api_key = ApiKey.OFFSET_COMMIT
-    versions = OffsetCommitRequest.versions
-
-    def handle(self, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Commit the offset of each partition that passes the checks."""
-        context.cluster.check_group_coordinator(context.node_id, request.group_id)
-        codes: dict[tuple[int, int], ErrorCode] = {}
-        offsets: dict[TopicPartition, CommittedOffset] = {}
-        exists = False
-        for topic_number, topic in enumerate(request.topics):
-            name = _topic_name(context, topic)
-            for number, partition in enumerate(topic.partitions):
-                code = ErrorCode.NONE
-                if name is None:
-                    code = ErrorCode.UNKNOWN_TOPIC_ID
-                elif not context.cluster.has(TopicPartition(name, partition.partition_index)):
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+@handles(OffsetCommitRequest)
+def offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Commit the offset of each partition that passes the checks."""
+    context.cluster.check_group_coordinator(context.node_id, request.group_id)
+    topics: list[OffsetCommitResponseTopic] = []
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    exists = False
+    for topic in request.topics:
+        name = _topic_name(context, topic)
+        results: list[OffsetCommitResponsePartition] = []
+        for partition in topic.partitions:
+            code = ErrorCode.NONE
+            if name is None:
+                code = ErrorCode.UNKNOWN_TOPIC_ID
+            elif not context.cluster.has(TopicPartition(name, partition.partition_index)):
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                exists = True
+                metadata = partition.committed_metadata or ""
+                if len(metadata) > context.settings.offset_metadata_max_bytes:
+                    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    exists = True
-                    metadata = partition.committed_metadata or ""
-                    if len(metadata) > context.settings.offset_metadata_max_bytes:
-                        code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                    else:
-                        offsets[TopicPartition(name, partition.partition_index)] = CommittedOffset(
-                            partition.committed_offset, partition.committed_leader_epoch, metadata
-                        )
-                codes[topic_number, number] = code
-        if exists:
-            member = _check_group(context, request)
-            if member is not None:
-                _check_epochs(context, member, request.generation_id_or_member_epoch, offsets)
-            context.cluster.groups.offsets.commit(request.group_id, offsets, now_ms=context.now_ms)
-        return _response(request, codes)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: OffsetCommitRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> OffsetCommitResponse:
-        """Return a response with the error for each partition: no offset was committed."""
-        return _response(
-            request,
-            {
-                (topic_number, number): error_code
-                for topic_number, topic in enumerate(request.topics)
-                for number, _ in enumerate(topic.partitions)
-            },
+                    offsets[TopicPartition(name, partition.partition_index)] = CommittedOffset(
+                        partition.committed_offset, partition.committed_leader_epoch, metadata
+                    )
+            results.append(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=code
+                )
+            )
+        topics.append(
+            OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=tuple(results)
+            )
         )
+    if exists:
+        member = _check_group(context, request)
+        if member is not None:
+            _check_epochs(context, member, request.generation_id_or_member_epoch, offsets)
+        context.cluster.groups.offsets.commit(request.group_id, offsets, now_ms=context.now_ms)
+    return OffsetCommitResponse(topics=tuple(topics))
 
 
 def _topic_name(context: RequestContext, topic: OffsetCommitRequestTopic) -> str | None:
@@ -153,24 +138,3 @@ def _check_group(context: RequestContext, request: OffsetCommitRequest) -> Consu
     if group.state in _HEARTBEAT_STATES and member is not None:
         groups.restart_session(group, member, context.now)
     return None
-
-
-def _response(
-    request: OffsetCommitRequest, codes: dict[tuple[int, int], ErrorCode]
-) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=tuple(
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=tuple(
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes[topic_number, number],
-                    )
-                    for number, partition in enumerate(topic.partitions)
-                ),
-            )
-            for topic_number, topic in enumerate(request.topics)
-        )
-    )

@@ -7,16 +7,13 @@ does not exist is not an error, but for a partition that does not exist it is
 UNKNOWN_TOPIC_OR_PARTITION.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -30,48 +27,33 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerGroup
 
 
-class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
-    """The handler that deletes offsets."""
-
-    api_key = ApiKey.OFFSET_DELETE
-    versions = OffsetDeleteRequest.versions
-
-    def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """Delete the offset of each partition that passes the checks."""
-        subscribed = _find_group(context, request.group_id).compute_subscribed_topics()
-        codes: dict[TopicPartition, ErrorCode] = {}
-        for topic in request.topics:
-            is_subscribed = subscribed is None or topic.name in subscribed
-            for partition in topic.partitions:
-                topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if not context.cluster.has(topic_partition):
-                    codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif is_subscribed:
-                    codes[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                else:
-                    codes[topic_partition] = ErrorCode.NONE
-        deleted = [partition for partition, code in codes.items() if code is ErrorCode.NONE]
-        context.cluster.groups.offsets.delete(request.group_id, deleted)
-        topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
-        for (name, index), code in codes.items():
-            result = OffsetDeleteResponsePartition(partition_index=index, error_code=code)
-            topics.setdefault(name, []).append(result)
-        return OffsetDeleteResponse(
-            topics=tuple(
-                OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions))
-                for name, partitions in topics.items()
-            )
+@handles(OffsetDeleteRequest)
+def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Delete the offset of each partition that passes the checks."""
+    subscribed = _find_group(context, request.group_id).compute_subscribed_topics()
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        is_subscribed = subscribed is None or topic.name in subscribed
+        for partition in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if not context.cluster.has(topic_partition):
+                codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif is_subscribed:
+                codes[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                codes[topic_partition] = ErrorCode.NONE
+    deleted = [partition for partition, code in codes.items() if code is ErrorCode.NONE]
+    context.cluster.groups.offsets.delete(request.group_id, deleted)
+    topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    for (name, index), code in codes.items():
+        result = OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+        topics.setdefault(name, []).append(result)
+    return OffsetDeleteResponse(
+        topics=tuple(
+            OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions))
+            for name, partitions in topics.items()
         )
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: OffsetDeleteRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> OffsetDeleteResponse:
-        """Return a response with the error: no offset was deleted."""
-        return OffsetDeleteResponse(error_code=error_code, topics=())
+    )
 
 
 def _find_group(context: RequestContext, group_id: str) -> ClassicGroup | ConsumerGroup:

@@ -8,8 +8,6 @@ id, and an unknown one gets UNKNOWN_TOPIC_ID. A member of the new consumer proto
 and epoch (9+), and gets UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH if they are not current.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -17,9 +15,8 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
 from spark_kafka_sink.devbroker.groups.group_offsets import NO_OFFSET
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -44,30 +41,12 @@ _FIRST_VERSION_WITH_GROUP_ERROR = 2
 _NOTHING = CommittedOffset(NO_OFFSET)
 
 
-class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
-    """The handler that returns committed offsets."""
-
-    api_key = ApiKey.OFFSET_FETCH
-    versions = OffsetFetchRequest.versions
-
-    def handle(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """Return the committed offsets of each group."""
-        # Drop duplicates, even with other member ids: a small request would get a huge response.
-        groups = {(group.group_id, group.topics): group for group in _groups(context, request)}
-        return _response(context, [_group(context, group, request) for group in groups.values()])
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: OffsetFetchRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> OffsetFetchResponse:
-        """Return a response with the error for each group."""
-        return _response(
-            context,
-            [_failed(context, group, error_code) for group in _groups(context, request)],
-        )
+@handles(OffsetFetchRequest, when_failed={"committed_offset": NO_OFFSET})
+def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Return the committed offsets of each group."""
+    # Drop duplicates, even with other member ids: a small request would get a huge response.
+    groups = {(group.group_id, group.topics): group for group in _groups(context, request)}
+    return _response(context, [_group(context, group, request) for group in groups.values()])
 
 
 def _groups(

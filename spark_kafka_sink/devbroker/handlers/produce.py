@@ -25,15 +25,14 @@ the offset of the first append, and the batch's largest timestamp as its log app
 the topic's timestamp type, as in Kafka (UnifiedLog.append).
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.error_responses import failed_response
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.transaction_verification import (
     TransactionalBatch,
     verify_or_add,
@@ -46,7 +45,6 @@ from spark_kafka_sink.devbroker.log.log_validator import (
     validate_batch,
 )
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.produce import (
     LAST_VERSION_WITH_NAMES,
@@ -64,6 +62,7 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster.partition import Partition
+    from spark_kafka_sink.protocol.schema import ApiResponse
 
 ALL_ACKS = -1
 NO_ACKS = 0
@@ -108,68 +107,48 @@ class _Entry:
         )
 
 
-class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
-    """The handler that appends record batches."""
+def _error_response(
+    context: RequestContext,
+    request: ProduceRequest,
+    error_code: ErrorCode,
+    message: str,
+) -> ApiResponse | None:
+    """Return a response with the error for each partition; None with acks=0."""
+    if request.acks == NO_ACKS:
+        return None
+    return failed_response(
+        request,
+        context.version,
+        {"error_code": error_code, "error_message": message, "base_offset": _NO_OFFSET},
+    )
 
-    api_key = ApiKey.PRODUCE
-    versions = ProduceRequest.versions
 
-    def handle(
-        self, context: RequestContext, request: ProduceRequest
-    ) -> ProduceResponse | Delayed | None:
-        """Append the batch of each partition that passes the checks."""
-        if request.transactional_id is None and any(
-            is_transactional(_records(partition))
-            for topic in request.topic_data
-            for partition in topic.partition_data
-        ):
-            raise RefusedError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "transactional records require a transactional id",
-            )
-        entries = [
-            _Entry(topic, partition)
-            for topic in request.topic_data
-            for partition in topic.partition_data
-        ]
-        for entry in entries:
-            _find(context, entry)
-        if request.transactional_id is not None and not _verify(context, request, entries):
-            return Delayed(context.now + _COORDINATOR_BACKOFF)
-        budget = ValidationBudget(context.settings.request_max_validated_bytes)
-        for entry in entries:
-            if entry.response is None:
-                _append(context, request, entry, budget)
-        return _answer(context, request, entries)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: ProduceRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> ProduceResponse | None:
-        """Return a response with the error for each partition; None with acks=0."""
-        if request.acks == NO_ACKS:
-            return None
-        return ProduceResponse(
-            responses=tuple(
-                TopicProduceResponse(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partition_responses=tuple(
-                        PartitionProduceResponse(
-                            index=partition.index,
-                            error_code=error_code,
-                            base_offset=_NO_OFFSET,
-                            error_message=message,
-                        )
-                        for partition in topic.partition_data
-                    ),
-                )
-                for topic in request.topic_data
-            )
+@handles(ProduceRequest, error_response=_error_response)
+def produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | Delayed | None:
+    """Append the batch of each partition that passes the checks."""
+    if request.transactional_id is None and any(
+        is_transactional(_records(partition))
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    ):
+        raise RefusedError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactional records require a transactional id",
         )
+    entries = [
+        _Entry(topic, partition)
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    ]
+    for entry in entries:
+        _find(context, entry)
+    if request.transactional_id is not None and not _verify(context, request, entries):
+        return Delayed(context.now + _COORDINATOR_BACKOFF)
+    budget = ValidationBudget(context.settings.request_max_validated_bytes)
+    for entry in entries:
+        if entry.response is None:
+            _append(context, request, entry, budget)
+    return _answer(context, request, entries)
 
 
 def _records(data: PartitionProduceData) -> memoryview | None:

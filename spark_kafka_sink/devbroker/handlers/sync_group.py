@@ -4,54 +4,33 @@ From version 5 on, a request without a protocol type and name, or with ones that
 group's, gets INCONSISTENT_GROUP_PROTOCOL (KIP-559).
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
 
 from spark_kafka_sink.devbroker.base.parked import Parked
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.group_answers import sync_error
-from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.join_group import RECHECK_SECONDS
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
-    """The handler that distributes assignments to members."""
-
-    api_key = ApiKey.SYNC_GROUP
-    versions = SyncGroupRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: SyncGroupRequest
-    ) -> SyncGroupResponse | Delayed:
-        """Return the member's assignment, or `Delayed` until the leader has sent it."""
-        parked = context.kept
-        if not isinstance(parked, Parked):
-            if context.version >= _FIRST_VERSION_WITH_PROTOCOL and not (
-                request.protocol_type is not None and request.protocol_name is not None
-            ):
-                raise RefusedError(
-                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type or name is missing"
-                )
-            if request.group_id:
-                context.cluster.check_group_coordinator(context.node_id, request.group_id)
-            parked = context.cluster.groups.sync(request, context.now)
-        response: SyncGroupResponse | None = parked.response
-        if response is None:
-            return Delayed(context.now + RECHECK_SECONDS, frozenset({parked}), parked)
-        return response
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: SyncGroupRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> SyncGroupResponse:
-        """Return a response with the error and no assignment."""
-        return sync_error(error_code)
+@handles(SyncGroupRequest)
+def sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Delayed:
+    """Return the member's assignment, or `Delayed` until the leader has sent it."""
+    parked = context.kept
+    if not isinstance(parked, Parked):
+        if context.version >= _FIRST_VERSION_WITH_PROTOCOL and not (
+            request.protocol_type is not None and request.protocol_name is not None
+        ):
+            raise RefusedError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type or name is missing"
+            )
+        if request.group_id:
+            context.cluster.check_group_coordinator(context.node_id, request.group_id)
+        parked = context.cluster.groups.sync(request, context.now)
+    response: SyncGroupResponse | None = parked.response
+    if response is None:
+        return Delayed(context.now + RECHECK_SECONDS, frozenset({parked}), parked)
+    return response

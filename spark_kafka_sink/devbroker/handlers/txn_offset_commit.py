@@ -9,11 +9,7 @@ that does not exist gets UNKNOWN_TOPIC_OR_PARTITION on its own, one with too muc
 OFFSET_METADATA_TOO_LARGE.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.internal_topics import group_metadata_partition
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -22,10 +18,9 @@ from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
     ConsumerGroup,
     TopicIdPartition,
 )
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.transaction_verification import ask_coordinator
 from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -34,57 +29,53 @@ from spark_kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 4
 _FIRST_VERSION_THAT_ADDS_GROUPS = 5
 
 
-class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
-    """The handler that commits offsets in transactions."""
-
-    api_key = ApiKey.TXN_OFFSET_COMMIT
-    versions = TxnOffsetCommitRequest.versions
-
-    def handle(
-        self, context: RequestContext, request: TxnOffsetCommitRequest
-    ) -> TxnOffsetCommitResponse:
-        """Add the offset of each partition that passes the checks to the transaction."""
-        codes: dict[TopicPartition, ErrorCode] = {}
-        offsets: dict[TopicPartition, CommittedOffset] = {}
-        for topic in request.topics:
-            for partition in topic.partitions:
-                topic_partition = TopicPartition(topic.name, partition.partition_index)
-                metadata = partition.committed_metadata or ""
-                if not context.cluster.has(topic_partition):
-                    codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif len(metadata) > context.settings.offset_metadata_max_bytes:
-                    codes[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
-                    codes[topic_partition] = ErrorCode.NONE
-                    offsets[topic_partition] = CommittedOffset(
-                        partition.committed_offset, partition.committed_leader_epoch, metadata
+@handles(TxnOffsetCommitRequest)
+def txn_offset_commit(
+    context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Add the offset of each partition that passes the checks to the transaction."""
+    codes: dict[TopicPartition, ErrorCode] = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            metadata = partition.committed_metadata or ""
+            if not context.cluster.has(topic_partition):
+                codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(metadata) > context.settings.offset_metadata_max_bytes:
+                codes[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                codes[topic_partition] = ErrorCode.NONE
+                offsets[topic_partition] = CommittedOffset(
+                    partition.committed_offset, partition.committed_leader_epoch, metadata
+                )
+    if set(codes.values()) != {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+        code = _commit(context, request, offsets)
+        if code is not ErrorCode.NONE:
+            codes |= {
+                topic_partition: code
+                for topic_partition, known in codes.items()
+                if known is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            }
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes[TopicPartition(topic.name, partition.partition_index)],
                     )
-        if set(codes.values()) != {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
-            code = _commit(context, request, offsets)
-            if code is not ErrorCode.NONE:
-                codes |= {
-                    topic_partition: code
-                    for topic_partition, known in codes.items()
-                    if known is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                }
-        return _response(request, codes.__getitem__)
-
-    def error_response(
-        self,
-        context: RequestContext,
-        request: TxnOffsetCommitRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> TxnOffsetCommitResponse:
-        """Return a response with the error for each partition: no offset was added."""
-        return _response(request, lambda _: error_code)
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
 
 
 def _commit(
@@ -184,23 +175,3 @@ def _check_member_epoch(
                     f"epoch {epoch} is older than the assignment of partition "
                     f"{requested.name}-{partition.partition_index}",
                 )
-
-
-def _response(
-    request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
-) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=tuple(
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=code_of(TopicPartition(topic.name, partition.partition_index)),
-                    )
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )

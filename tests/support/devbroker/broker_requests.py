@@ -44,12 +44,12 @@ def ask(
     arrived: float | None = None,
     kept: object = None,
 ) -> Any:
-    """Send a request, by default in the broker's latest version, and return the response.
+    """Send a request, by default in its highest version, and return the response.
 
     Returns None if the request has no response, and Delayed if the broker defers it.
     """
     if version is None:
-        version = latest_version(broker, request)
+        version = request.highest_version
     header = RequestHeader(
         request_api_key=request.api_key,
         request_api_version=version,
@@ -69,9 +69,3 @@ def ask(
     if correlation_id != header.correlation_id:
         raise ValueError(f"answer to {correlation_id}")
     return response
-
-
-def latest_version(broker: Broker, request: ApiMessage) -> int:
-    """Return the latest version that both the broker and the request's content support."""
-    latest = broker.supported_versions[request.api_key].max
-    return min(latest, getattr(request, "highest_version", latest))

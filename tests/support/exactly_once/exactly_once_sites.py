@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import confluent_kafka
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.handlers.api_versions import ApiVersionsHandler
-from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.exactly_once.exactly_once_world import world_at
 from tests.support.kafka.java_tools import run_java_tool
 from tests.support.kafka.real_kafka import wait_until
@@ -98,8 +96,6 @@ class EmbeddedSite:
         def finalize(broker: Any) -> None:
             settings = replace(broker.settings, transaction_version=level)
             broker.settings = broker.cluster.transactions._settings = settings
-            handler = ApiVersionsHandler(broker.supported_versions, transaction_version=level)
-            broker._api_versions = broker._handlers[ApiKey.API_VERSIONS] = handler
 
         self.embedded.call(finalize)
 

@@ -309,7 +309,7 @@ def test_every_api_can_answer_that_all_failed(request_, codes_of):
     broker = broker_with({"t": 2})
     header = RequestHeader(
         request_api_key=request_.api_key,
-        request_api_version=broker.supported_versions[request_.api_key].max,
+        request_api_version=request_.versions.max,
         correlation_id=1,
     )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.handlers.fetch import FetchHandler
+from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
 from spark_kafka_sink.devbroker.net.unread_answers import UnreadAnswers
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -143,7 +145,7 @@ class LogReads:
         self.waits_for_room = 0
         self.most_unread = 0
         has_room, update = UnreadAnswers.has_room, UnreadAnswers.update
-        handle = FetchHandler.handle
+        fetch = HANDLERS[ApiKey.FETCH]
 
         def count_waits(unread, now):
             found = has_room(unread, now)
@@ -155,13 +157,13 @@ class LogReads:
             self.most_unread = max(self.most_unread, unread.bytes)
             return made_room
 
-        def count(handler, context, request):
+        def count(context, request):
             self.answers += 1
-            return handle(handler, context, request)
+            return fetch.handle(context, request)
 
         monkeypatch.setattr(UnreadAnswers, "has_room", count_waits)
         monkeypatch.setattr(UnreadAnswers, "update", measure)
-        monkeypatch.setattr(FetchHandler, "handle", count)
+        monkeypatch.setitem(HANDLERS, ApiKey.FETCH, replace(fetch, handle=count))
 
 
 def fetch_of(size, **fields):
