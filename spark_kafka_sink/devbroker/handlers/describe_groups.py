@@ -22,7 +22,7 @@ from spark_kafka_sink.protocol.messages.describe_groups import (
 from spark_kafka_sink.protocol.messages.metadata import UNKNOWN_OPERATIONS
 
 _FIRST_VERSION_WITH_OPERATIONS = 3
-_FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
+_FIRST_VERSION_WITH_MESSAGES = 6
 #: Read, delete, describe, describe configs and alter configs.
 ALL_GROUP_OPERATIONS = operations(3, 6, 8, 10, 11)
 
@@ -46,10 +46,13 @@ def _describe(context: RequestContext, group_id: str, allowed: int) -> Described
     try:
         context.cluster.check_group_coordinator(context.node_id, group_id)
     except RefusedError as refused:
-        return _group(group_id, error_code=refused.error_code, message=refused.message)
+        # The field for messages came with version 6.
+        message = refused.message if context.version >= _FIRST_VERSION_WITH_MESSAGES else None
+        return _group(group_id, error_code=refused.error_code, message=message)
     group = context.cluster.groups.find_classic(group_id)
     if group is None:
-        known = context.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+        # GROUP_ID_NOT_FOUND came with the field for messages.
+        known = context.version >= _FIRST_VERSION_WITH_MESSAGES
         return _group(
             group_id,
             state=str(GroupState.DEAD),

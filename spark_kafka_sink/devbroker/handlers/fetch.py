@@ -94,10 +94,32 @@ class _Fetch:
 
 
 def _error_response(
-    _context: RequestContext, _request: FetchRequest, error_code: ErrorCode, _message: str
+    context: RequestContext, request: FetchRequest, error_code: ErrorCode, _message: str
 ) -> FetchResponse:
-    """Return a response with the error and no records, even in versions without an error code."""
-    return FetchResponse(error_code=error_code, responses=())
+    """Return a response with the error; before version 13 each partition has it, too, as in Kafka.
+
+    Source: FetchRequest.getErrorResponse.
+    """
+    if context.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        return FetchResponse(error_code=error_code, responses=())
+    return FetchResponse(
+        error_code=error_code,
+        responses=tuple(
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=tuple(
+                    PartitionData(
+                        partition_index=partition.partition,
+                        error_code=error_code,
+                        high_watermark=_UNKNOWN_OFFSET,
+                        records=(),
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )
 
 
 @handles(FetchRequest, error_response=_error_response)

@@ -6,6 +6,7 @@ import pytest
 
 from spark_kafka_sink.devbroker.base import regular_expression
 from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups import classic_group
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
 from spark_kafka_sink.devbroker.groups.consumer import regex_resolution
@@ -19,6 +20,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
 )
+from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
 from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
 from spark_kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -504,6 +506,21 @@ def test_a_resolution_that_cannot_be_stored_is_made_again(tmp_path, monkeypatch,
     error_code, epoch, assigned = members.beat("a", 2)
     assert (0, 3, [0, 0, 1]) == (error_code, epoch, sorted(assigned))
     cluster.close()
+
+
+@pytest.mark.parametrize(("version", "has_message"), [(0, False), (5, False), (6, True)])
+def test_another_coordinator_is_said_in_every_version(broker, monkeypatch, version, has_message):
+    """The field for a message came with version 6 of DescribeGroups."""
+
+    def refuse(*_):
+        raise RefusedError(ErrorCode.NOT_COORDINATOR, "why")
+
+    monkeypatch.setattr(broker.cluster, "check_group_coordinator", refuse)
+    [group] = ask(broker, DescribeGroupsRequest(groups=(GROUP,)), version).groups
+    assert (ErrorCode.NOT_COORDINATOR, "why" if has_message else None) == (
+        group.error_code,
+        group.error_message,
+    )
 
 
 def test_an_empty_group_changes_its_protocol_on_disk(tmp_path):

@@ -6,6 +6,8 @@ import uuid
 
 import pytest
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.handlers import fetch as fetch_handler
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -256,6 +258,27 @@ def test_the_leader_epoch_is_checked(epoch, expected):
         assert [(1, "127.0.0.1", 9092)] == [
             (node.node_id, node.host, node.port) for node in response.node_endpoints
         ]
+
+
+@pytest.mark.parametrize(
+    ("version", "partition_errors", "error"),
+    [
+        (4, [ErrorCode.INVALID_REQUEST], 0),
+        (12, [ErrorCode.INVALID_REQUEST], ErrorCode.INVALID_REQUEST),
+        (13, [], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_each_partition_of_an_old_request_that_failed_has_the_error(
+    monkeypatch, version, partition_errors, error
+):
+    """Versions before 7 have no other place for it; with topic ids, no partition is named."""
+    monkeypatch.setattr(fetch_handler, "_begin", refuse)
+    response = fetch(broker_with_records((1,)), [0], version)
+    assert (partition_errors, error) == (errors(response), response.error_code)
+
+
+def refuse(*_):
+    raise RefusedError(ErrorCode.INVALID_REQUEST, "why")
 
 
 @pytest.mark.parametrize(("version", "nodes"), [(15, ()), (16, (1,)), (17, (1,))])
