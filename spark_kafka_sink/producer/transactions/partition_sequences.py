@@ -172,7 +172,8 @@ class PartitionSequences:
     """The producer's id and epoch, and the sequence numbers of each partition."""
 
     def __init__(self, lock: threading.RLock, *, is_transactional: bool) -> None:
-        self._lock = lock
+        #: That of the manager, which guards its other parts, too.
+        self.lock = lock
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         self._is_transactional = is_transactional
         #: The entries of all partitions; a new one starts at 0.
@@ -192,7 +193,7 @@ class PartitionSequences:
 
     def follow_topics(self, topics: Mapping[str, TopicMetadata]) -> None:
         """Find topics with a new id: their logs contain nothing from this producer."""
-        with self._lock:
+        with self.lock:
             if topics is self._topics:
                 return
             self._topics = topics
@@ -290,7 +291,7 @@ class PartitionSequences:
 
     def assign(self, batch: ProducerBatch) -> None:
         """Assign the next sequence numbers to a batch that is drained for the first time."""
-        with self._lock:
+        with self.lock:
             if not batch.has_sequence:
                 self._partitions[batch.topic_partition].assign(
                     batch, self.producer_id_and_epoch, is_transactional=self._is_transactional
@@ -298,13 +299,13 @@ class PartitionSequences:
 
     def in_retry_order(self, batches: Sequence[ProducerBatch]) -> list[ProducerBatch]:
         """Return the batches of one partition that await a retry, sorted by sequence number."""
-        with self._lock:
+        with self.lock:
             in_flight = self._partitions[batches[0].topic_partition].in_flight
             return sorted(batches, key=in_flight.index)
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Assign a batch's sequence numbers to the parts it was split into."""
-        with self._lock:
+        with self.lock:
             if not batch.has_sequence:
                 return
             in_flight = self._partitions[batch.topic_partition].in_flight
@@ -321,7 +322,7 @@ class PartitionSequences:
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int = UNKNOWN_OFFSET) -> None:
         """Record that the broker has a batch, and at which offset, if it is known."""
-        with self._lock:
+        with self.lock:
             entry = self._partitions[batch.topic_partition]
             entry.acknowledge(batch)
             if base_offset != UNKNOWN_OFFSET:
@@ -330,7 +331,7 @@ class PartitionSequences:
 
     def remove(self, batch: ProducerBatch) -> None:
         """Remove a batch that will not be resent."""
-        with self._lock:
+        with self.lock:
             if batch.has_sequence:
                 self._partitions[batch.topic_partition].remove(batch)
 
@@ -348,7 +349,7 @@ class PartitionSequences:
         fails if another batch that may have been appended follows it: if the topic was recreated
         and its new id is not known yet, the new log may have begun with that one.
         """
-        with self._lock:
+        with self.lock:
             entry = self._partitions[batch.topic_partition]
             if self._is_transactional and entry.has_gap:
                 return False
