@@ -22,7 +22,6 @@ from spark_kafka_sink.admin.requests.configs import (
     describe_topic_configs_call,
     described_topic_configs,
 )
-from spark_kafka_sink.admin.requests.groups import commit_offsets_call, refused_offsets
 from spark_kafka_sink.admin.requests.partitions import (
     describe_producers_call,
     fetch_call,
@@ -295,6 +294,12 @@ class DriverClient(BlockingClient):
         Returns the partitions whose offset was refused, with the reason. A group that has members
         refuses all of them with UNKNOWN_MEMBER_ID: only members may commit.
         """
+        # The messages of groups take long to import, and few drivers commit for one.
+        from spark_kafka_sink.admin.requests.groups import (  # noqa: PLC0415
+            commit_offsets_call,
+            refused_offsets,
+        )
+
         if not offsets:
             return {}
         committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
