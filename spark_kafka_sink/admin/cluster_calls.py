@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from spark_kafka_sink.errors import (
     BrokerError,
@@ -55,8 +55,6 @@ T = TypeVar("T")
 _COORDINATOR_KEYS_VERSION = 4
 #: The fewest keys for which a request of its own is worth it.
 _FEWEST_KEYS = 2
-#: The finalized feature that determines the rules of transactions (KIP-890).
-_TRANSACTION_VERSION: Final = "transaction.version"
 #: The limit that sets the deadlines, for errors.
 _TIMEOUT = "the timeout of this call"
 #: In seconds. Writing markers takes moments (KIP-588), so a request for a busy transaction is
@@ -302,7 +300,7 @@ class ClusterCalls:
             connection = await self._client.least_loaded_connection(deadline)
         except NetworkError as error:
             raise KafkaTimeoutError(f"no broker reported its features in time: {error}") from error
-        return transaction_version(connection.api_versions)
+        return connection.api_versions.transaction_version
 
     def _delay(self, destination: Destination, code: int, attempts: int) -> float:
         if code == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -473,11 +471,6 @@ def refusal(code: int, what: str, message: str | None) -> BrokerError:
         retriable=error.retriable,
         invalid_metadata=error.invalid_metadata,
     )
-
-
-def transaction_version(versions: NodeApiVersions) -> int:
-    """Return the transaction version that the cluster has finalized."""
-    return versions.finalized_features.get(_TRANSACTION_VERSION, 0)
 
 
 def out_of_time(what: str, cause: KafkaError | None) -> KafkaTimeoutError:

@@ -66,6 +66,21 @@ _STRING, _INT, _LONG, _LIST = (
 )
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
+#: The settings of time-outs and back-offs, in the order in which each client's table has them.
+TIMES_OF_CLIENTS: Final = (
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "retry.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms",
+    "socket.connection.setup.timeout.ms",
+    "socket.connection.setup.timeout.max.ms",
+    "metadata.max.age.ms",
+)
+METADATA_RECOVERY: Final = (
+    "metadata.recovery.strategy",
+    "metadata.recovery.rebootstrap.trigger.ms",
+)
 #: The rows that the tables of the clients share.
 CLIENT_CONFIG_DEF: Final = (
     ConfigDef()

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from spark_kafka_sink.config.client_config import (
     CLIENT_CONFIG_DEF,
+    METADATA_RECOVERY,
     REFUSED_CLIENT,
+    TIMES_OF_CLIENTS,
     ClientConfig,
     SettingsTable,
 )
@@ -127,16 +129,8 @@ CONSUMER_CONFIG_DEF: Final = (
     )
     .include(
         CLIENT_CONFIG_DEF,
-        "request.timeout.ms",
-        "retry.backoff.ms",
-        "retry.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "reconnect.backoff.max.ms",
-        "socket.connection.setup.timeout.ms",
-        "socket.connection.setup.timeout.max.ms",
-        "metadata.max.age.ms",
-        "metadata.recovery.strategy",
-        "metadata.recovery.rebootstrap.trigger.ms",
+        *TIMES_OF_CLIENTS,
+        *METADATA_RECOVERY,
         "connections.max.idle.ms",
         "client.dns.lookup",
         "send.buffer.bytes",

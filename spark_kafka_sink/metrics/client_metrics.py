@@ -78,9 +78,9 @@ class TopicSeries(Generic[SensorsT]):
 
     A client may meet any number of topics in its life: a column of rows names them, or others
     create and delete them for years. So the sensors of a topic are removed, together with their
-    metrics, when it was not used for a given time and another topic appears; and there are at most
-    `MAX_TOPICS`, of which the one that was used least recently gives way. A topic that is used
-    again afterwards begins with new totals.
+    metrics, when it was not used for a given time and another topic appears. There are at most
+    `MAX_TOPICS`; the least recently used one gives way. A topic that is used again afterwards
+    begins with new totals.
 
     Does no I/O and reads no clock. It needs no lock: the callers use it on one thread, or under
     theirs.

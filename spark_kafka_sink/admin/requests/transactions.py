@@ -8,7 +8,6 @@ from spark_kafka_sink.admin.cluster_calls import (
     Call,
     CoordinatorOf,
     LeaderOf,
-    transaction_version,
 )
 from spark_kafka_sink.admin.item_requests import ItemRequest, split
 from spark_kafka_sink.admin.transaction_values import (
@@ -214,7 +213,7 @@ def end_transaction_call(end: TransactionEnd) -> Call[EndTxnResponse]:
     def build(versions: NodeApiVersions) -> tuple[EndTxnRequest, int | None]:
         rules = end.transaction_version
         if rules is None:
-            rules = transaction_version(versions)
+            rules = versions.transaction_version
         return request, None if rules >= TRANSACTION_V2 else LAST_VERSION_WITHOUT_EPOCH_BUMP
 
     verb = "commit" if end.committed else "abort"

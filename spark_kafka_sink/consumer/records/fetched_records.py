@@ -222,7 +222,7 @@ class RecordDecoders:
         )
 
     def give_back(self, schema: Any, decoder: RecordDecoder) -> None:
-        """Keep a decoder for later, of which nothing is left to flush."""
+        """Keep a decoder for later; it has nothing left to flush."""
         self._idle.append((schema, decoder))
 
 

@@ -240,7 +240,7 @@ def _sign(source: MskIamToken, region: str) -> OAuthBearerToken:
             f"{source} (AWS_MSK_IAM) could not be requested: {type(error).__name__}"
         ) from error
     except Exception as error:
-        # The AWS libraries raise many kinds of errors, none of which is transient.
+        # The AWS libraries raise many kinds of errors, and none is transient.
         raise AuthenticationError(
             f"{source} (AWS_MSK_IAM) cannot be used: {type(error).__name__}. Check where this "
             "process (driver or task) finds its AWS credentials"

@@ -38,7 +38,7 @@ class NodeApiVersions:
 
     #: API key -> lowest and highest version.
     versions: Mapping[int, tuple[int, int]]
-    #: Feature -> level finalized for the whole cluster, such as that of transaction.version.
+    #: Feature -> level finalized for the whole cluster.
     finalized_features: Mapping[str, int]
 
     @classmethod
@@ -50,6 +50,14 @@ class NodeApiVersions:
                 feature.name: feature.max_version_level for feature in response.finalized_features
             },
         )
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized level of transaction.version, which sets the rules of transactions.
+
+        Source: KIP-890.
+        """
+        return self.finalized_features.get("transaction.version", 0)
 
     def version_for(self, api_key: ApiKey, max_version: int | None = None) -> int:
         """Return the highest version that both sides support; UnsupportedVersionError if none.

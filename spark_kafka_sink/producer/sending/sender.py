@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The finalized feature that decides which transaction protocol applies (KIP-890).
-TRANSACTION_VERSION_FEATURE = "transaction.version"
 #: The last Produce version that does not add partitions to a transaction itself (KIP-890), and so
 #: the last for TV1.
 LAST_PRODUCE_WITHOUT_ADD = 11
@@ -165,7 +163,7 @@ class TransactionRequestSender:
             _, init_producer_id_version = versions.versions.get(ApiKey.INIT_PRODUCER_ID, (0, 0))
             self._manager.handle_coordinator_ready(
                 init_producer_id_version=init_producer_id_version,
-                transaction_version=versions.finalized_features.get(TRANSACTION_VERSION_FEATURE, 0),
+                transaction_version=versions.transaction_version,
             )
         try:
             version = versions.version_for(handler.api_key, handler.max_version)
