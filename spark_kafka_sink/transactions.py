@@ -58,19 +58,15 @@ from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
-from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, read_all_prefixes
-from spark_kafka_sink.exactly_once.ledger.ledger_entries import (
+from spark_kafka_sink.exactly_once import operations, recovery
+from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, read_all_prefixes
+from spark_kafka_sink.exactly_once.ledger_entries import (
     LedgerState,
-    PrefixEntries,
     decided_writes,
 )
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
-from spark_kafka_sink.exactly_once.operations import operations
-from spark_kafka_sink.exactly_once.operations.inspection import held_back, inspect
-from spark_kafka_sink.exactly_once.operations.transactions_report import (
+from spark_kafka_sink.exactly_once.operations import held_back, inspect
+from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
+from spark_kafka_sink.exactly_once.transactions_report import (
     UNKNOWN_PREFIX,
     as_text,
     describe_producer,
@@ -78,6 +74,7 @@ from spark_kafka_sink.exactly_once.operations.transactions_report import (
     report_json,
     unreadable_json,
 )
+from spark_kafka_sink.exactly_once.transitions import WriteState
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
@@ -268,7 +265,7 @@ class _Session:
             ) from error
         if prefix is None:
             return states
-        return {prefix: states.get(prefix) or LedgerState(PrefixEntries(prefix))}
+        return {prefix: states.get(prefix) or LedgerState(prefix)}
 
     def partitions(self, topic: str) -> int:
         try:
@@ -445,7 +442,7 @@ def _resolve(session: _Session) -> int:
         )
     becomes = WriteState.DONE if options.skip else WriteState.VOID
     if not options.dry_run:
-        recovery.resolve(
+        operations.resolve(
             session.ledger,
             options.write_id,
             skip=options.skip,

@@ -9,6 +9,7 @@ its decision is durable in a ledger topic.
     two_phase_commit    the driver's steps: plan, commit, abort
     markers             how the driver verifies that transaction markers were written
     recovery            how it finishes decisions that another driver left behind
+    operations          what an operator sees of a prefix, and can repair
 
 docs/internals/exactly-once-protocol.md explains why this is correct.
 """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.transaction_values import EndAnswer, TransactionEnd
-    from spark_kafka_sink.exactly_once.ledger.budget import Budget
+    from spark_kafka_sink.exactly_once.ledger import Budget
     from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     ExactlyOnceError,
     MixedError,
     OvertakenError,
     RolledBackError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import Standing, Verdict, WriteState, standing
+from spark_kafka_sink.exactly_once.transitions import Standing, Verdict, WriteState, standing
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
-    from spark_kafka_sink.exactly_once.ledger.ledger_entries import LedgerState
-    from spark_kafka_sink.exactly_once.ledger.ledger_records import Winner, WriteRecord
-    from spark_kafka_sink.exactly_once.ledger.transitions import Write
+    from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
+    from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
+    from spark_kafka_sink.exactly_once.transitions import Write
 
 #: The share of its timeout that a winner's transaction must have left at the decision. A commit
 #: takes milliseconds, or some seconds if the coordinator is moving to another broker.

@@ -19,35 +19,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.admin.records import EndMarker
 from spark_kafka_sink.admin.transaction_values import ONGOING, EndOutcome, TransactionEnd
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.exactly_once.errors import (
     CommitPendingError,
-    ExactlyOnceError,
-    LedgerFencedError,
-    LedgerOutcomeUnknownError,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, LedgerChanges
-from spark_kafka_sink.exactly_once.ledger.ledger_records import WriteRecord
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import (
+from spark_kafka_sink.exactly_once.ledger import Budget
+from spark_kafka_sink.exactly_once.markers import Ended, ensure_markers, next_epoch
+from spark_kafka_sink.exactly_once.transactional_ids import (
     is_worker_id_of,
     worker_id_pattern,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import (
+from spark_kafka_sink.exactly_once.transitions import (
     Fate,
     WriteState,
     end_of,
     ended,
-    resolved,
 )
-from spark_kafka_sink.exactly_once.markers import Ended, ensure_markers, next_epoch
 from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.driver_client import DriverClient
-    from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
+    from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner, WriteRecord
     from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -298,7 +292,7 @@ def _ensure_abort_markers(
         )
 
 
-# --- what an operator decides
+# --- mixed batches
 
 
 def describe_mixed(write_id: str, record: WriteRecord) -> str:
@@ -323,34 +317,3 @@ def describe_mixed(write_id: str, record: WriteRecord) -> str:
         "committed rows appear twice"
     )
     return "; ".join(parts)
-
-
-def resolve(
-    ledger: Ledger, write_id: str, *, skip: bool, now_ms: int, budget: Budget
-) -> WriteRecord:
-    """Resolve a mixed batch as an operator chose; return its new record.
-
-    Raises IllegalStateError if the write is not mixed, and ExactlyOnceError if the ledger does not
-    contain it.
-    """
-    last: ExactlyOnceError | None = None
-    for _ in range(MAX_STARTS):
-        record = ledger.fence_and_read(budget).writes.get(write_id)
-        if record is None:
-            raise ExactlyOnceError(
-                f"the ledger has no write {write_id!r} under prefix {ledger.prefix!r}"
-            )
-        if last is not None and record.write.state is not WriteState.MIXED:
-            return record
-        after = WriteRecord(
-            write=resolved(record.write, skip=skip),
-            updated_at_ms=now_ms,
-            expires_at_ms=record.expires_at_ms,
-        )
-        try:
-            ledger.append(LedgerChanges(writes={write_id: after}), budget)
-        except (LedgerFencedError, LedgerOutcomeUnknownError) as error:
-            last = error
-        else:
-            return after
-    raise last or KafkaTimeoutError("resolving was not attempted")

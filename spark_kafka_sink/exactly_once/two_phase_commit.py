@@ -17,12 +17,12 @@ learns from the ledger which driver was first.
 from __future__ import annotations
 
 import logging
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     LedgerFencedError,
     LedgerOutcomeUnknownError,
     MixedError,
@@ -30,17 +30,9 @@ from spark_kafka_sink.exactly_once.ledger.errors import (
     VoidError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, LedgerChanges
-from spark_kafka_sink.exactly_once.ledger.ledger_entries import LedgerState, decided_writes
-from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim, Winner, WriteRecord
-from spark_kafka_sink.exactly_once.ledger.transitions import (
-    Verdict,
-    WriteState,
-    decided,
-    end_of,
-    next_generation,
-    verdict,
-)
+from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, LedgerChanges
+from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, decided_writes
+from spark_kafka_sink.exactly_once.ledger_records import Claim, Winner, WriteRecord
 from spark_kafka_sink.exactly_once.plan import (
     Job,
     Plan,
@@ -53,13 +45,54 @@ from spark_kafka_sink.exactly_once.plan import (
     winners_of,
     writes_for_plan,
 )
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import (
+    Verdict,
+    WriteState,
+    decided,
+    end_of,
+    next_generation,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.exactly_once.recovery import OpenTransaction
+
+
+class Point(Enum):
+    """A named point of the protocol at which a driver can die; reported right after that step.
+
+    Each member says what is durable there. docs/internals/exactly-once-protocol.md contains the
+    table, and the tests kill a driver at each point.
+    """
+
+    #: Plan: the ledger is fenced and read.
+    PLAN_FENCED = "plan: ledger fenced and read"
+    #: Plan: the winners of all decided writes are committed; the ledger does not record it yet.
+    ROLLED_FORWARD = "plan: rolled forward"
+    #: Plan: the transactions to abort are listed; no generation is claimed yet.
+    LISTED = "plan: open transactions listed"
+    #: Plan: the claim and the outcomes of decided writes are durable; nothing is aborted yet.
+    CLAIMED = "plan: claimed"
+    #: Plan: the listed transactions are aborted.
+    SWEPT = "plan: orphans aborted"
+    #: Commit: the ledger is fenced and read.
+    COMMIT_FENCED = "commit: ledger fenced and read"
+    #: Commit: every winner is open; the losers are listed.
+    CHECKED = "commit: winners checked"
+    #: Commit: the decision is durable; no winner is committed yet.
+    DECIDED = "commit: decided"
+    #: Commit: every winner is committed; the ledger does not record it yet.
+    COMMITTED = "commit: winners committed"
+    #: Commit: the ledger records that the batch is done; losers are still open.
+    DONE = "commit: done"
+    #: Abort: the ledger is fenced and read.
+    ABORT_FENCED = "abort: ledger fenced and read"
+    #: Abort: no older driver can decide any more; nothing is aborted yet.
+    ABORT_CLAIMED = "abort: claimed"
+
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.exactly_once.exactly_once_processes import BEGUN, FLUSHED
 from tests.support.exactly_once.exactly_once_scene import ROWS, scene_on

@@ -9,8 +9,8 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_kafka_sink import transactions
 from spark_kafka_sink.errors import BrokerError
-from spark_kafka_sink.exactly_once.ledger.errors import MixedError
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+from spark_kafka_sink.exactly_once.errors import MixedError
+from spark_kafka_sink.exactly_once.transitions import WriteState
 from tests.support.exactly_once.exactly_once_sites import KafkaSite
 from tests.support.exactly_once.exactly_once_world import QUERY, TIMEOUT, World, each_once, world_at
 from tests.support.kafka.kafka_rights import Rights

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from tests.support.exactly_once.exactly_once_sites import KafkaSite
 from tests.support.exactly_once.exactly_once_world import each_once, world_at
 from tests.support.kafka.real_kafka import wait_until

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from tests.support.exactly_once.exactly_once_case import ExactlyOnceCase
 from tests.support.exactly_once.exactly_once_sites import KafkaSite
 from tests.support.exactly_once.kill_plan import SESSION

@@ -2,7 +2,7 @@
 
 Every state is a tuple. `exactly_once_steps.succ` returns its successors, and `exactly_once_search`
 explores them all. The model does not define what a driver may decide, the outcome of a batch or
-what to do with it: it calls `spark_kafka_sink.exactly_once.ledger.transitions` for every state.
+what to do with it: it calls `spark_kafka_sink.exactly_once.transitions` for every state.
 
 Kafka, per transactional id: (id, epoch, state, epoch at which it ended, content); states E(mpty),
 O(ngoing), C(omplete commit), A(borted). InitProducerId aborts an open transaction and bumps the
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_kafka_sink.exactly_once.ledger.transitions import (
+from spark_kafka_sink.exactly_once.transitions import (
     Fate,
     Write,
     WriteState,

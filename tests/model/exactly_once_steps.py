@@ -11,7 +11,7 @@ name, the state after it, and the violation if there is one.
 from __future__ import annotations
 
 from spark_kafka_sink.errors import IllegalStateError
-from spark_kafka_sink.exactly_once.ledger.transitions import (
+from spark_kafka_sink.exactly_once.transitions import (
     Standing,
     Verdict,
     next_generation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.exactly_once.ledger import transitions
+from spark_kafka_sink.exactly_once import transitions
 from tests.model import exactly_once_state
 from tests.model.exactly_once_search import describe_path, explore
 from tests.model.exactly_once_state import Conf, Proto

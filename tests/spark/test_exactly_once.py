@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
+from spark_kafka_sink.exactly_once.ledger import Budget
 from tests.support.exactly_once.exactly_once_sites import EmbeddedSite
 from tests.support.exactly_once.exactly_once_world import World
 from tests.support.spark.streams import Checkpoint, NumberedFiles, run_to_end, to_kafka

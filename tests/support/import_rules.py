@@ -145,9 +145,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: ("assignors", "records", "measures", "subscription", "offsets", "group", "fetch"),
     },
     "exactly_once": {
-        "ledger": (),
-        TOP: ("ledger",),
-        "operations": ("ledger", TOP),
+        TOP: (),
+        "operations": (TOP,),
+        "transactions_report": (TOP, "operations"),
     },
     "spark": {
         TOP: (),

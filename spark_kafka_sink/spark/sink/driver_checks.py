@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink import display
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError, NetworkError
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix
+from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.model import host_and_port
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.idle_cache import fingerprint

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaError
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, ensure_ledger_topic
-from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import Slots, WorkerId, ledger_id
-from spark_kafka_sink.exactly_once.ledger.transitions import Verdict
+from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, ensure_ledger_topic
+from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.plan import Job, Plan, Prepared, is_ended_by_others, refusal
+from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId, ledger_id
+from spark_kafka_sink.exactly_once.transitions import Verdict
 from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
     from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.model import PartitionAcks, PreparedTransaction, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.sink_options import SinkOptions
     from spark_kafka_sink.exactly_once.plan import Job, Plan
-    from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
     from spark_kafka_sink.spark.sink.write_report import WriteReport
 

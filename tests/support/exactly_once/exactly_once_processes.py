@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger
-from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import Slots, WorkerId
+from spark_kafka_sink.exactly_once.ledger import Ledger
+from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.plan import Plan, Prepared
+from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
 from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.writing.arrow import record_columns
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-    from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.exactly_once.two_phase_commit import Point
 
 #: The restart of a broker on a busy machine may delay a step.
 _SECONDS = 180.0

@@ -19,14 +19,12 @@ from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.records import DataRecord, EndMarker, KeyValue
 from spark_kafka_sink.admin.transaction_values import TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, ensure_ledger_topic
-from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import Slots, WorkerId
+from spark_kafka_sink.exactly_once import operations, recovery
+from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, ensure_ledger_topic
+from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.plan import Plan, Prepared
-from spark_kafka_sink.exactly_once.points import Point
-from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
+from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
+from spark_kafka_sink.exactly_once.two_phase_commit import Point, TwoPhaseCommit
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from tests.support.kafka.real_kafka import wait_until
 
@@ -35,9 +33,9 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.records import PartitionEvent
     from spark_kafka_sink.devbroker import DevBroker
-    from spark_kafka_sink.exactly_once.ledger.ledger_entries import LedgerState
-    from spark_kafka_sink.exactly_once.ledger.ledger_records import WriteRecord
-    from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+    from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
+    from spark_kafka_sink.exactly_once.ledger_records import WriteRecord
+    from spark_kafka_sink.exactly_once.transitions import WriteState
     from tests.support.exactly_once.exactly_once_sites import Site
 
 TIMEOUT = 60.0
@@ -256,7 +254,7 @@ class World:
 
     def resolve(self, *, skip: bool, write_id: str = QUERY) -> WriteRecord:
         """Resolve a mixed write."""
-        return recovery.resolve(
+        return operations.resolve(
             self.driver().ledger, write_id, skip=skip, now_ms=0, budget=self.budget()
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once.ledger_records import (
     GENERATION,
     WRITE,
     decode_key,
@@ -25,7 +25,7 @@ from tests.support.exactly_once.model_run import (
 
 if TYPE_CHECKING:
     from spark_kafka_sink.admin.transaction_values import TransactionEnd
-    from spark_kafka_sink.exactly_once.ledger.ledger_records import Winner
+    from spark_kafka_sink.exactly_once.ledger_records import Winner
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
     from tests.support.exactly_once.exactly_once_world import Driver, World
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger
+from spark_kafka_sink.exactly_once.ledger import Budget, Ledger
 from spark_kafka_sink.spark.data_source import KafkaSink
 from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter, SinkWriter
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
     from spark_kafka_sink.config.sink_options import SinkOptions
-    from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.exactly_once.two_phase_commit import Point
 
 #: Places in a task; those of the driver are the values of `Point`.
 BEFORE_PRODUCE = "task: before produce"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.exactly_once import markers, plan, recovery
+from spark_kafka_sink.exactly_once import markers, plan, recovery, transactional_ids
 from spark_kafka_sink.exactly_once import two_phase_commit as protocol
-from spark_kafka_sink.exactly_once.ledger import transactional_ids
 
 
 @pytest.mark.parametrize(

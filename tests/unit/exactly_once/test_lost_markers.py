@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.devbroker.net.faults import AnswerError
-from spark_kafka_sink.exactly_once import markers
-from spark_kafka_sink.exactly_once.ledger import ledger
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once import ledger, markers
+from spark_kafka_sink.exactly_once.errors import (
     CommitPendingError,
     LedgerFencedError,
     LedgerOutcomeUnknownError,
     MixedError,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, LedgerChanges
-from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
+from spark_kafka_sink.exactly_once.ledger_records import Claim
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once.exactly_once_world import CrashError, Worker, each_once

@@ -12,11 +12,11 @@ from spark_kafka_sink.admin.transaction_values import (
     TransactionEnd,
 )
 from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
-from spark_kafka_sink.exactly_once.ledger.transitions import Fate
+from spark_kafka_sink.exactly_once.ledger import Budget
+from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.markers import Ended, ensure_markers, next_epoch
 from spark_kafka_sink.exactly_once.recovery import fate_by_marker
+from spark_kafka_sink.exactly_once.transitions import Fate
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 PLACE, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.admin.transaction_values import TransactionDescription, TransactionListing
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
+from spark_kafka_sink.exactly_once.ledger import Budget
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 PRODUCER = ProducerIdAndEpoch(4000, 0)

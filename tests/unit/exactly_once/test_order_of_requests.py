@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from tests.model.exactly_once_state import Proto
 from tests.support.exactly_once.exactly_once_sites import embedded_world
 from tests.support.exactly_once.exactly_once_world import CrashError, Worker, each_once, rows

@@ -8,20 +8,19 @@ import pytest
 
 from spark_kafka_sink.admin.transaction_values import TransactionDescription
 from spark_kafka_sink.errors import BrokerError, KafkaError
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     ExactlyOnceError,
     MixedError,
     OvertakenError,
     RolledBackError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once.ledger_records import (
     Claim,
     OffsetRange,
     Winner,
     WriteRecord,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import Verdict, Write, WriteState
 from spark_kafka_sink.exactly_once.plan import (
     Plan,
     Prepared,
@@ -32,6 +31,7 @@ from spark_kafka_sink.exactly_once.plan import (
     winners_of,
     writes_for_plan,
 )
+from spark_kafka_sink.exactly_once.transitions import Verdict, Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 PRODUCER = ProducerIdAndEpoch(7, 3)

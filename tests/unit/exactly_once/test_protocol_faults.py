@@ -6,12 +6,12 @@ import pytest
 
 from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
 from spark_kafka_sink.errors import KafkaTimeoutError
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     CommitPendingError,
     MixedError,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from spark_kafka_sink.model import NO_PRODUCER_EPOCH
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

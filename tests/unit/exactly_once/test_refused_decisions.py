@@ -10,16 +10,16 @@ import pytest
 from spark_kafka_sink.admin.transaction_values import TransactionEnd
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     ExactlyOnceError,
     MixedError,
     OvertakenError,
     VoidError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
 from spark_kafka_sink.exactly_once.plan import Job
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from tests.support.exactly_once.exactly_once_sites import embedded_world
 from tests.support.exactly_once.exactly_once_world import (
     QUERY,

@@ -9,9 +9,9 @@ import pytest
 
 from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
 from spark_kafka_sink.devbroker.net.faults import AnswerError
-from spark_kafka_sink.exactly_once.ledger.errors import OvertakenError, WinnerLostError
-from spark_kafka_sink.exactly_once.ledger.transitions import last_committed
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.errors import OvertakenError, WinnerLostError
+from spark_kafka_sink.exactly_once.transitions import last_committed
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once.exactly_once_world import (

@@ -7,14 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from spark_kafka_sink.admin.transaction_values import TransactionDescription
-from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.errors import LedgerFencedError, LedgerOutcomeUnknownError
-from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner, WriteRecord
-from spark_kafka_sink.exactly_once.ledger.transitions import Fate, Write, WriteState
-from spark_kafka_sink.exactly_once.operations import operations
+from spark_kafka_sink.exactly_once import operations, recovery
+from spark_kafka_sink.exactly_once.errors import LedgerFencedError, LedgerOutcomeUnknownError
+from spark_kafka_sink.exactly_once.ledger import Budget
+from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner, WriteRecord
 from spark_kafka_sink.exactly_once.plan import Plan, Prepared
 from spark_kafka_sink.exactly_once.recovery import OpenTransaction
+from spark_kafka_sink.exactly_once.transitions import Fate, Write, WriteState
 from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
@@ -83,7 +82,7 @@ def _brokers(monkeypatch):
 
 
 def resolve(ledger):
-    recovery.resolve(ledger, "w", skip=True, now_ms=1, budget=Budget(lambda: 0.0, 1.0))
+    operations.resolve(ledger, "w", skip=True, now_ms=1, budget=Budget(lambda: 0.0, 1.0))
 
 
 def roll_forward(ledger):

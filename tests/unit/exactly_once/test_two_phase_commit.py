@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.errors import ProducerFencedError
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     ExactlyOnceError,
     OvertakenError,
     RolledBackError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger import LedgerChanges
-from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import ledger_id
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+from spark_kafka_sink.exactly_once.ledger import LedgerChanges
+from spark_kafka_sink.exactly_once.ledger_records import Claim
 from spark_kafka_sink.exactly_once.plan import Job, Prepared
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transactional_ids import ledger_id
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from spark_kafka_sink.model import TopicPartition
 from tests.support.exactly_once.exactly_once_world import (
     QUERY,

@@ -13,8 +13,8 @@ import pytest
 
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.exactly_once.ledger.errors import OvertakenError
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.errors import OvertakenError
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once.exactly_once_world import QUERY, TIMEOUT, each_once

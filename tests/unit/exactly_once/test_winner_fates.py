@@ -11,10 +11,9 @@ from spark_kafka_sink.admin.records import EndMarker, PartitionChunk
 from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.errors import BrokerError, KafkaError
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.errors import CommitPendingError
-from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner, WriteRecord
-from spark_kafka_sink.exactly_once.ledger.transitions import Fate, Write, WriteState
+from spark_kafka_sink.exactly_once.errors import CommitPendingError
+from spark_kafka_sink.exactly_once.ledger import Budget
+from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner, WriteRecord
 from spark_kafka_sink.exactly_once.markers import Ended
 from spark_kafka_sink.exactly_once.recovery import (
     OpenTransaction,
@@ -23,6 +22,7 @@ from spark_kafka_sink.exactly_once.recovery import (
     winner_fates,
     with_fates,
 )
+from spark_kafka_sink.exactly_once.transitions import Fate, Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 PLACE, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -4,7 +4,7 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaTimeoutError
-from spark_kafka_sink.exactly_once.ledger.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.plan import Plan, Prepared
 from spark_kafka_sink.model import (
     PartitionAcks,

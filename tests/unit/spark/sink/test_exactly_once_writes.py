@@ -12,7 +12,7 @@ import pytest
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     CommitPendingError,
     MixedError,
     OvertakenError,

@@ -8,8 +8,8 @@ import pytest
 
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, KafkaError
-from spark_kafka_sink.exactly_once.ledger.errors import OvertakenError
-from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim
+from spark_kafka_sink.exactly_once.errors import OvertakenError
+from spark_kafka_sink.exactly_once.ledger_records import Claim
 from spark_kafka_sink.exactly_once.plan import Plan
 from spark_kafka_sink.spark.sink import exactly_once_write
 from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite

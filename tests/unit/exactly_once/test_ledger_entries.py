@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.admin.records import transactional_batches
-from spark_kafka_sink.exactly_once.ledger import ledger_entries
-from spark_kafka_sink.exactly_once.ledger.ledger_entries import (
+from spark_kafka_sink.exactly_once import ledger_entries
+from spark_kafka_sink.exactly_once.ledger_entries import (
     LedgerFold,
-    LedgerState,
     decided_writes,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once.ledger_records import (
     GENERATION,
     WRITE,
     Claim,
@@ -28,7 +27,7 @@ from spark_kafka_sink.exactly_once.ledger.ledger_records import (
     forget_write,
     write_key,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import Write, WriteState
+from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.record.control_batch import transaction_marker
 from spark_kafka_sink.record.decode import ControlRecordType
@@ -65,7 +64,7 @@ def _put(fold, writes, *, forget=()):
 
 
 def _state(fold):
-    return LedgerState(fold.entries("p"))
+    return fold.entries("p")
 
 
 def _generation(fold, prefix="p"):

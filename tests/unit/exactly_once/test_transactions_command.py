@@ -15,15 +15,15 @@ from spark_kafka_sink.admin.records import KeyValue
 from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.exactly_once.ledger.errors import MixedError, OvertakenError
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once.errors import MixedError, OvertakenError
+from spark_kafka_sink.exactly_once.ledger_records import (
     Claim,
     WriteRecord,
     encode_claim,
     encode_write,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import Write, WriteState
-from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import Write, WriteState
+from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once.exactly_once_world import (

@@ -18,8 +18,8 @@ from spark_kafka_sink import transactions
 from spark_kafka_sink.admin.records import KeyValue
 from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.exactly_once.ledger.errors import MixedError
-from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim
+from spark_kafka_sink.exactly_once.errors import MixedError
+from spark_kafka_sink.exactly_once.ledger_records import Claim
 from tests.support.exactly_once.exactly_once_world import QUERY
 
 #: A window title, a forged line, a right-to-left override, DEL, a C1 control, a lone surrogate.

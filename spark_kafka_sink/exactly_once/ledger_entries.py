@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from spark_kafka_sink.exactly_once.ledger.errors import LedgerFormatError
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once.errors import LedgerFormatError
+from spark_kafka_sink.exactly_once.ledger_records import (
     GENERATION,
     KEY_STARTS,
     NEVER,
@@ -36,12 +36,12 @@ from spark_kafka_sink.exactly_once.ledger.ledger_records import (
     decode_write,
     write_key,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+from spark_kafka_sink.exactly_once.transitions import WriteState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim, WriteRecord
+    from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord
 
 #: Jobs whose expiry times differ only in this many last digits form a portion of 1,000 seconds.
 _PORTION_DIGITS: Final = 6
@@ -69,8 +69,12 @@ class Contents(NamedTuple):
     unreadable: dict[EntryKey, LedgerFormatError]
 
 
-class PrefixEntries:
-    """The entries of one prefix: the last value of each key."""
+class LedgerState:
+    """The entries of one prefix: the last value of each key.
+
+    What it returns is valid until the ledger is read again. Every method that decodes an entry may
+    raise LedgerFormatError.
+    """
 
     def __init__(self, prefix: str) -> None:
         """Start without entries."""
@@ -159,24 +163,26 @@ class PrefixEntries:
 
     @property
     def claim(self) -> Claim | None:
-        """The latest claim, or None before the first; raises LedgerFormatError."""
+        """The latest claim, or None before the first."""
         return None if self._claim is None else decode_claim(self._claim)
 
-    def __len__(self) -> int:
-        """Return the number of writes."""
-        return len(self._values)
+    @property
+    def generation(self) -> int:
+        """The latest claimed generation, or 0 before the first."""
+        claim = self.claim
+        return 0 if claim is None else claim.generation
 
     @property
-    def write_ids(self) -> list[str]:
-        """The ids of all writes."""
-        return [_write_id(key) for key in self._values]
+    def writes(self) -> Mapping[str, WriteRecord]:
+        """All writes. Looking one up is cheap; iterating over all of a large ledger is not."""
+        return _Writes(self._values.keys(), self.record)
 
     def pieces(self, write_id: str) -> int:
         """Return the number of pieces of a write's record."""
         return len(self._pieces.get(write_id, _NO_PIECES))
 
     def record(self, write_id: str) -> WriteRecord | None:
-        """Return the record of a write, or None; raise LedgerFormatError if it is unreadable."""
+        """Return the record of a write, or None."""
         return self._record(write_key(self.prefix, write_id), write_id)
 
     def _record(self, key: bytes, write_id: str) -> WriteRecord | None:
@@ -192,7 +198,7 @@ class PrefixEntries:
         return known
 
     def _records(self, keys: Iterable[bytes]) -> dict[str, WriteRecord]:
-        """Decode the writes of these keys; raise LedgerFormatError if one is unreadable."""
+        """Decode the writes of these keys."""
         records = {}
         for key in keys:
             write_id = _write_id(key)
@@ -225,7 +231,7 @@ class PrefixEntries:
         return contents
 
     def unfinished(self) -> dict[str, WriteRecord]:
-        """Return the writes that have not ended (decided or mixed); raises LedgerFormatError."""
+        """Return the writes that have not ended (decided or mixed)."""
         records = self._records(self._unsettled)
         return {
             write_id: record
@@ -234,7 +240,7 @@ class PrefixEntries:
         }
 
     def streams(self) -> dict[str, WriteRecord]:
-        """Return the writes that never expire; raises LedgerFormatError."""
+        """Return the writes that never expire."""
         records = self._records({**self._lasting, **self._unsettled})
         return {
             write_id: record for write_id, record in records.items() if record.expires_at_ms is None
@@ -284,65 +290,23 @@ def _write_id(key: bytes) -> str:
 class _Writes(Mapping[str, "WriteRecord"]):
     """The writes of a prefix, each decoded on lookup."""
 
-    def __init__(self, entries: PrefixEntries) -> None:
-        self._entries = entries
+    def __init__(
+        self, keys: Collection[bytes], record: Callable[[str], WriteRecord | None]
+    ) -> None:
+        self._keys = keys
+        self._record = record
 
     def __getitem__(self, write_id: str) -> WriteRecord:
-        record = self._entries.record(write_id)
+        record = self._record(write_id)
         if record is None:
             raise KeyError(write_id)
         return record
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries.write_ids)
+        return map(_write_id, self._keys)
 
     def __len__(self) -> int:
-        return len(self._entries)
-
-
-class LedgerState:
-    """A view of one prefix in the ledger, valid until the ledger is read again.
-
-    Every method that decodes an entry may raise LedgerFormatError.
-    """
-
-    def __init__(self, entries: PrefixEntries) -> None:
-        """Wrap the entries of a prefix."""
-        self._entries = entries
-        #: All writes. Looking one up is cheap; iterating over all of a large ledger is not.
-        self.writes: Mapping[str, WriteRecord] = _Writes(entries)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the ledger has no entries of the prefix."""
-        return self._entries.is_empty
-
-    @property
-    def claim(self) -> Claim | None:
-        """The latest claim, or None before the first."""
-        return self._entries.claim
-
-    @property
-    def generation(self) -> int:
-        """The latest claimed generation, or 0 before the first."""
-        claim = self.claim
-        return 0 if claim is None else claim.generation
-
-    def decode_all(self) -> Contents:
-        """Decode every entry; see `PrefixEntries.decode_all`."""
-        return self._entries.decode_all()
-
-    def unfinished(self) -> dict[str, WriteRecord]:
-        """Return the writes that have not ended; see `PrefixEntries.unfinished`."""
-        return self._entries.unfinished()
-
-    def streams(self) -> dict[str, WriteRecord]:
-        """Return the writes that never expire; see `PrefixEntries.streams`."""
-        return self._entries.streams()
-
-    def expired(self, now_ms: int, *, most: int) -> frozenset[str]:
-        """Return ended jobs that may be dropped; see `PrefixEntries.expired`."""
-        return self._entries.expired(now_ms, most=most)
+        return len(self._keys)
 
 
 def decided_writes(state: LedgerState) -> dict[str, WriteRecord]:
@@ -409,7 +373,7 @@ class LedgerFold:
         self.known_records = (
             None if keys is None else (keys.plain_write.pattern, SETTLED.pattern, self._take_ended)
         )
-        self._prefixes: dict[str, PrefixEntries] = {}
+        self._prefixes: dict[str, LedgerState] = {}
         #: Entries whose transaction has not ended yet, by producer id.
         self._pending: dict[int, list[_Entry]] = {}
         self._committed: list[_Entry] = []
@@ -479,14 +443,14 @@ class LedgerFold:
         return self._ends.get(producer_id)
 
     @property
-    def prefixes(self) -> Mapping[str, PrefixEntries]:
+    def prefixes(self) -> Mapping[str, LedgerState]:
         """The entries of each prefix that has any."""
         self._put_committed()
         return self._prefixes
 
-    def entries(self, prefix: str) -> PrefixEntries:
+    def entries(self, prefix: str) -> LedgerState:
         """Return the entries of a prefix, empty if it has none."""
-        return self.prefixes.get(prefix, PrefixEntries(prefix))
+        return self.prefixes.get(prefix, LedgerState(prefix))
 
     def take_ignored(self) -> dict[str, Ignored]:
         """Return the records ignored since the last call, by reason."""
@@ -505,10 +469,10 @@ class LedgerFold:
         for offset in self._entries_of(prefix).put(entries):
             self._ignore(_NOT_AN_ENTRY, offset, 1)
 
-    def _entries_of(self, prefix: str) -> PrefixEntries:
+    def _entries_of(self, prefix: str) -> LedgerState:
         known = self._prefixes.get(prefix)
         if known is None:
-            known = self._prefixes[prefix] = PrefixEntries(prefix)
+            known = self._prefixes[prefix] = LedgerState(prefix)
         return known
 
     def _by_prefix(self, committed: list[_Entry]) -> dict[str, list[_Entry]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.exactly_once.ledger import errors
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once import errors
+from spark_kafka_sink.exactly_once.errors import (
     ExactlyOnceError,
     LedgerFencedError,
     LedgerOutcomeUnknownError,

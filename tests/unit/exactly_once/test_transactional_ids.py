@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import (
+from spark_kafka_sink.exactly_once.transactional_ids import (
     MAX_PREFIX_LENGTH,
     Slots,
     WorkerId,

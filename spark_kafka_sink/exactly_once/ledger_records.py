@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.admin.records import KeyValue
-from spark_kafka_sink.exactly_once.ledger.errors import ExactlyOnceError, LedgerFormatError
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import is_worker_id_of
-from spark_kafka_sink.exactly_once.ledger.transitions import (
+from spark_kafka_sink.exactly_once.errors import ExactlyOnceError, LedgerFormatError
+from spark_kafka_sink.exactly_once.transactional_ids import is_worker_id_of
+from spark_kafka_sink.exactly_once.transitions import (
     NOTHING_COMMITTED,
     Fate,
     Write,

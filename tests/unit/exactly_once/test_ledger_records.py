@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_sink.exactly_once.ledger import ledger_records
-from spark_kafka_sink.exactly_once.ledger.errors import ExactlyOnceError, LedgerFormatError
-from spark_kafka_sink.exactly_once.ledger.ledger_entries import PrefixEntries
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once import ledger_records
+from spark_kafka_sink.exactly_once.errors import ExactlyOnceError, LedgerFormatError
+from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
+from spark_kafka_sink.exactly_once.ledger_records import (
     MAX_GENERATION,
     MAX_INLINE_BYTES,
     PIECE_BYTES,
@@ -29,7 +29,7 @@ from spark_kafka_sink.exactly_once.ledger.ledger_records import (
     encode_write,
     forget_write,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import Fate, Write, WriteState
+from spark_kafka_sink.exactly_once.transitions import Fate, Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition, is_topic_name
 
 _int64 = st.integers(0, 2**63 - 1)
@@ -71,7 +71,7 @@ _records = st.builds(
 
 
 def _read(entries, prefix="p"):
-    read = PrefixEntries(prefix)
+    read = LedgerState(prefix)
     assert [] == read.put((key, value, 0) for key, value in entries)
     return read
 
@@ -165,7 +165,7 @@ def test_a_large_decision_is_written_in_pieces():
 @given(counts=st.lists(st.sampled_from([0, 1, 60, MANY]), min_size=2, max_size=4))
 def test_pieces_of_an_earlier_decision_are_deleted(counts):
     """A new decision replaces the earlier one and deletes the pieces that it does not need."""
-    read = PrefixEntries("p")
+    read = LedgerState("p")
     for generation, count in enumerate(counts):
         record = _large(count, generation=generation)
         entries = encode_write("p", "q", record, pieces_before=read.pieces("q"))
@@ -180,7 +180,7 @@ def test_a_write_is_deleted_with_its_pieces():
     read = _read(encode_write("p", "q", _large(MANY)))
     tombstones = forget_write("p", "q", pieces_before=read.pieces("q"))
     read.put((key, value, 0) for key, value in tombstones)
-    assert (None, 0, []) == (read.record("q"), read.pieces("q"), read.write_ids)
+    assert (None, 0, []) == (read.record("q"), read.pieces("q"), list(read.writes))
 
 
 def test_a_piece_of_another_decision_is_rejected():

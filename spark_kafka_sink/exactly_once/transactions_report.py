@@ -11,18 +11,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.exactly_once.ledger.errors import LedgerFormatError
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
-from spark_kafka_sink.exactly_once.operations.inspection import open_seconds
+from spark_kafka_sink.exactly_once.errors import LedgerFormatError
+from spark_kafka_sink.exactly_once.operations import open_seconds
 from spark_kafka_sink.exactly_once.recovery import describe_mixed
+from spark_kafka_sink.exactly_once.transitions import WriteState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
-    from spark_kafka_sink.exactly_once.ledger.ledger import UnreadableEntry
-    from spark_kafka_sink.exactly_once.ledger.ledger_records import Winner, WriteRecord
-    from spark_kafka_sink.exactly_once.operations.inspection import HeldBack, Holder, PrefixReport
+    from spark_kafka_sink.exactly_once.ledger import UnreadableEntry
+    from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
+    from spark_kafka_sink.exactly_once.operations import HeldBack, Holder, PrefixReport
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 

@@ -1,31 +1,46 @@
-"""An operator's view of exactly-once writes: their ledger, open transactions, blocked consumers.
+"""An operator's view of a prefix, and the repairs that an operator can make.
 
-Read-only: it fences no producer and ends no transaction. A read_committed consumer cannot read past
-the last stable offset (LSO) of a partition, where the oldest open transaction begins. A partition
-whose LSO is below its high watermark therefore holds such consumers back, and the cause is the
-producer whose transaction begins at the LSO. The partition does not know that producer's
-transactional id; only the coordinator does. So the transactions of all brokers are listed,
-including those of other applications.
+Inspecting is read-only: it fences no producer and ends no transaction. A read_committed consumer
+cannot read past the last stable offset (LSO) of a partition, where the oldest open transaction
+begins. A partition whose LSO is below its high watermark therefore holds such consumers back, and
+the cause is the producer whose transaction begins at the LSO. The partition does not know that
+producer's transactional id; only the coordinator does. So the transactions of all brokers are
+listed, including those of other applications.
+
+Rolling forward, aborting and resolving follow the same rules as a driver: they fence the ledger and
+read it first. Rolling forward is also the first step of every plan. Aborting claims a generation
+before it ends any transaction, so that a running driver can no longer decide the transactions being
+aborted. Decided transactions are never aborted, only rolled forward. Listed transactions are ended
+by producer id and epoch, so later ones are not affected.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.errors import KafkaTimeoutError
 from spark_kafka_sink.exactly_once import recovery
-from spark_kafka_sink.exactly_once.ledger.ledger import unreadable_entries
-from spark_kafka_sink.exactly_once.ledger.transitions import WriteState
+from spark_kafka_sink.exactly_once.errors import (
+    ExactlyOnceError,
+    LedgerFencedError,
+    LedgerOutcomeUnknownError,
+)
+from spark_kafka_sink.exactly_once.ledger import LedgerChanges, unreadable_entries
+from spark_kafka_sink.exactly_once.ledger_entries import decided_writes
+from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord
+from spark_kafka_sink.exactly_once.transitions import WriteState, next_generation, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
-    from spark_kafka_sink.exactly_once.ledger.budget import Budget
-    from spark_kafka_sink.exactly_once.ledger.ledger import UnreadableEntry
-    from spark_kafka_sink.exactly_once.ledger.ledger_entries import LedgerState
-    from spark_kafka_sink.exactly_once.ledger.ledger_records import Claim, WriteRecord
+    from spark_kafka_sink.errors import KafkaError
+    from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, UnreadableEntry
+    from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
+    from spark_kafka_sink.exactly_once.recovery import OpenTransaction
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+
 
 _UNFINISHED = (WriteState.DECIDED, WriteState.MIXED)
 _PREPARING = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -178,3 +193,110 @@ def open_seconds(transaction: TransactionDescription, now_ms: int) -> float | No
     if transaction.start_time_ms is None:
         return None
     return max(now_ms - transaction.start_time_ms, 0) / 1000
+
+
+_RETRIABLE = (LedgerFencedError, LedgerOutcomeUnknownError)
+
+
+def undecided_open(
+    admin: DriverClient, prefix: str, state: LedgerState, budget: Budget
+) -> list[OpenTransaction]:
+    """Return the open transactions of a prefix that belong to no decision."""
+    winners = {
+        (winner.transactional_id, winner.producer)
+        for record in decided_writes(state).values()
+        for winner in record.winners
+    }
+    listed = recovery.list_open(admin, prefix, budget)
+    return [
+        transaction
+        for transaction in listed
+        if (transaction.transactional_id, transaction.producer) not in winners
+    ]
+
+
+def roll_forward(
+    admin: DriverClient, ledger: Ledger, *, now_ms: int, budget: Budget
+) -> Mapping[str, WriteRecord]:
+    """Commit the decided writes of the prefix; record and return their outcomes.
+
+    Raises CommitPendingError if a transaction's EndTxn got no final answer.
+    """
+    last: KafkaError | None = None
+    for _ in range(recovery.MAX_STARTS):
+        pending = decided_writes(ledger.fence_and_read(budget))
+        if not pending:
+            return {}
+        ends = recovery.roll_forward(admin, pending, now_ms=now_ms, budget=budget)
+        try:
+            ledger.append(LedgerChanges(writes=ends), budget)
+        except _RETRIABLE as error:
+            last = error
+        else:
+            return ends
+    raise last or KafkaTimeoutError("rolling forward was not attempted")
+
+
+class Aborted(NamedTuple):
+    """The outcome of aborting a transaction for an operator."""
+
+    transaction: OpenTransaction
+    #: None if it was aborted; otherwise why it remains open until its timeout.
+    error: KafkaError | None
+
+
+def abort(
+    admin: DriverClient, ledger: Ledger, *, now_ms: int, name: str, budget: Budget
+) -> list[Aborted]:
+    """Abort the open transactions of a prefix that belong to no decision.
+
+    A driver still running under the prefix can no longer commit its batch; its error message
+    contains `name`. If there is nothing to abort, no generation is claimed.
+    """
+    last: KafkaError | None = None
+    for _ in range(recovery.MAX_STARTS):
+        state = ledger.fence_and_read(budget)
+        # List before the claim, so that only transactions of older generations are listed.
+        listed = undecided_open(admin, ledger.prefix, state, budget)
+        if not listed:
+            return []
+        claim = Claim(next_generation(state.generation, now_ms), now_ms, name)
+        try:
+            ledger.append(LedgerChanges(claim=claim), budget)
+        except _RETRIABLE as error:
+            last = error
+            continue
+        errors = recovery.abort_exactly(admin, listed, budget)
+        return [Aborted(transaction, errors.get(transaction)) for transaction in listed]
+    raise last or KafkaTimeoutError("aborting was not attempted")
+
+
+def resolve(
+    ledger: Ledger, write_id: str, *, skip: bool, now_ms: int, budget: Budget
+) -> WriteRecord:
+    """Resolve a mixed batch as an operator chose; return its new record.
+
+    Raises IllegalStateError if the write is not mixed, and ExactlyOnceError if the ledger does not
+    contain it.
+    """
+    last: ExactlyOnceError | None = None
+    for _ in range(recovery.MAX_STARTS):
+        record = ledger.fence_and_read(budget).writes.get(write_id)
+        if record is None:
+            raise ExactlyOnceError(
+                f"the ledger has no write {write_id!r} under prefix {ledger.prefix!r}"
+            )
+        if last is not None and record.write.state is not WriteState.MIXED:
+            return record
+        after = WriteRecord(
+            write=resolved(record.write, skip=skip),
+            updated_at_ms=now_ms,
+            expires_at_ms=record.expires_at_ms,
+        )
+        try:
+            ledger.append(LedgerChanges(writes={write_id: after}), budget)
+        except _RETRIABLE as error:
+            last = error
+        else:
+            return after
+    raise last or KafkaTimeoutError("resolving was not attempted")

@@ -10,16 +10,14 @@ import pytest
 from spark_kafka_sink.admin.records import DataRecord
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError
-from spark_kafka_sink.exactly_once import two_phase_commit
-from spark_kafka_sink.exactly_once.ledger import ledger_records
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once import ledger_records, two_phase_commit
+from spark_kafka_sink.exactly_once.errors import (
     LedgerFencedError,
     LedgerFormatError,
     LedgerOutcomeUnknownError,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger import Ledger, LedgerChanges, read_all_prefixes
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, LedgerChanges, read_all_prefixes
+from spark_kafka_sink.exactly_once.ledger_records import (
     MAX_GENERATION,
     WINNERS,
     Claim,
@@ -30,7 +28,7 @@ from spark_kafka_sink.exactly_once.ledger.ledger_records import (
     encode_claim,
     encode_write,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import Write, WriteState
+from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

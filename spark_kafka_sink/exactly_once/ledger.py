@@ -34,6 +34,7 @@ All prefixes are in partition 0, so that no prefix moves when partitions are add
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -43,16 +44,16 @@ from spark_kafka_sink.errors import (
     BrokerError,
     ConfigError,
     KafkaError,
+    KafkaTimeoutError,
     ProducerFencedError,
 )
-from spark_kafka_sink.exactly_once.ledger.budget import Budget
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     LedgerFencedError,
     LedgerFormatError,
     LedgerOutcomeUnknownError,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger_entries import KeyOffsets, LedgerFold, LedgerState
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once.ledger_entries import KeyOffsets, LedgerFold, LedgerState
+from spark_kafka_sink.exactly_once.ledger_records import (
     WINNERS,
     WRITE,
     Claim,
@@ -63,7 +64,7 @@ from spark_kafka_sink.exactly_once.ledger.ledger_records import (
     encode_write,
     forget_write,
 )
-from spark_kafka_sink.exactly_once.ledger.transactional_ids import check_prefix, ledger_id
+from spark_kafka_sink.exactly_once.transactional_ids import check_prefix, ledger_id
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
@@ -73,7 +74,28 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.records import KeyValue
     from spark_kafka_sink.admin.transaction_values import EndAnswer
-    from spark_kafka_sink.exactly_once.ledger.ledger_records import EntryKey
+    from spark_kafka_sink.exactly_once.ledger_records import EntryKey
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A timeout shared by many requests; `clock` returns seconds, and is never set back."""
+
+    clock: Callable[[], float]
+    ends_at: float
+
+    @classmethod
+    def of(cls, clock: Callable[[], float], seconds: float) -> Budget:
+        """Start a budget of this many seconds now."""
+        return cls(clock, clock() + seconds)
+
+    def left(self, what: str) -> float:
+        """Return the seconds left; raise KafkaTimeoutError, naming `what`, if there are none."""
+        left = self.ends_at - self.clock()
+        if left <= 0:
+            raise KafkaTimeoutError(f"{what} timed out")
+        return left
+
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +167,7 @@ def read_all_prefixes(admin: DriverClient, topic: str, budget: Budget) -> dict[s
     fold = LedgerFold()
     _read_all(admin, TopicPartition(topic, LEDGER_PARTITION), fold, budget)
     _report_ignored(fold, topic)
-    return {prefix: LedgerState(entries) for prefix, entries in sorted(fold.prefixes.items())}
+    return dict(sorted(fold.prefixes.items()))
 
 
 class UnreadableEntry(NamedTuple):
@@ -295,7 +317,7 @@ class Ledger:
         self._own_pieces.clear()
         self._read_up_to = 0
         _report_ignored(self._fold, self.topic)
-        return LedgerState(self._fold.entries(self.prefix))
+        return self._fold.entries(self.prefix)
 
     def _read_to(self, end: int, budget: Budget) -> None:
         what = "reading the ledger"

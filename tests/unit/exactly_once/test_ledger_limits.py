@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from spark_kafka_sink.exactly_once.ledger import ledger_records
-from spark_kafka_sink.exactly_once.ledger.errors import ExactlyOnceError, LedgerFormatError
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once import ledger_records
+from spark_kafka_sink.exactly_once.errors import ExactlyOnceError, LedgerFormatError
+from spark_kafka_sink.exactly_once.ledger_records import (
     VERSION,
     Claim,
     EntryKey,
@@ -24,7 +24,7 @@ from spark_kafka_sink.exactly_once.ledger.ledger_records import (
     encode_write,
     forget_write,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import Write, WriteState
+from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 INT16, INT32, INT64 = 32_767, 2_147_483_647, 9_223_372_036_854_775_807

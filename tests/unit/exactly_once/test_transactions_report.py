@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.admin.transaction_values import TransactionDescription
 from spark_kafka_sink.display import printable
-from spark_kafka_sink.exactly_once.ledger.errors import (
+from spark_kafka_sink.exactly_once.errors import (
     CommitPendingError,
     ExactlyOnceError,
     LedgerFencedError,
@@ -18,24 +18,24 @@ from spark_kafka_sink.exactly_once.ledger.errors import (
     VoidError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.ledger.ledger_records import (
+from spark_kafka_sink.exactly_once.ledger_records import (
     Claim,
     OffsetRange,
     Winner,
     WriteRecord,
 )
-from spark_kafka_sink.exactly_once.ledger.transitions import Fate, Write, WriteState
-from spark_kafka_sink.exactly_once.operations.inspection import (
+from spark_kafka_sink.exactly_once.operations import (
     HeldBack,
     Holder,
     PrefixReport,
     open_seconds,
 )
-from spark_kafka_sink.exactly_once.operations.transactions_report import (
+from spark_kafka_sink.exactly_once.transactions_report import (
     as_text,
     held_back_json,
     report_json,
 )
+from spark_kafka_sink.exactly_once.transitions import Fate, Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import IllegalStateError
-from spark_kafka_sink.exactly_once.ledger.transitions import (
+from spark_kafka_sink.exactly_once.transitions import (
     NOTHING_COMMITTED,
     TRANSITIONS,
     Fate,

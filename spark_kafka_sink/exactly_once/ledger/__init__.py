@@ -1,1 +1,0 @@
-"""The ledger topic: its entries, how they are read, and who may write them."""
