@@ -17,7 +17,12 @@ from spark_kafka_sink.testing import ApiKey, CloseConnection
 @pytest.fixture(scope="module")
 def spark():
     """Yield a local Spark session."""
-    session = SparkSession.builder.master("local[2]").appName("test_job").getOrCreate()
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("test_job")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .getOrCreate()
+    )
     yield session
     session.stop()
 
