@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.base.connection_limits import ConnectionLimits
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, ConnectionLimits
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
     OmitPartitions,

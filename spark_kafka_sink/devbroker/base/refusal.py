@@ -69,6 +69,10 @@ class CloseConnectionError(KafkaError):
     """A rejection of a request by closing the connection."""
 
 
+class IllegalTransitionError(KafkaError):
+    """A transition that the table of states does not allow."""
+
+
 @contextmanager
 def refused_if_disk_fails(what: str) -> Iterator[None]:
     """Convert an OSError into RefusedError with KAFKA_STORAGE_ERROR; `what` says what failed."""

@@ -15,17 +15,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.base.internal_topics import (
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.timers import Timers
+from spark_kafka_sink.devbroker.base.topic_names import (
     COORDINATOR_PARTITIONS,
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
     coordinator_partition,
 )
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.timers import Timers
 from spark_kafka_sink.devbroker.cluster.cluster_record import ClusterRecord
-from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER, Leadership, place_replicas
-from spark_kafka_sink.devbroker.cluster.partition import Partition, Topic
+from spark_kafka_sink.devbroker.cluster.partition import (
+    NO_LEADER,
+    Leadership,
+    Partition,
+    Topic,
+    place_replicas,
+)
 from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges, Topics
 from spark_kafka_sink.devbroker.groups.group_coordinator import GroupCoordinator
 from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
@@ -37,7 +42,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
@@ -64,19 +69,13 @@ class CoordinatorLeaders:
     with the next leader epoch.
     """
 
-    def __init__(
-        self, logs: LogManager, running: Collection[int], brokers: Collection[int]
-    ) -> None:
-        """Start without placing anything.
-
-        `brokers` is a live view of all brokers' ids, `running` of those that run.
-        """
-        self._running = running
-        self._brokers = brokers
+    def __init__(self, cluster: ClusterState) -> None:
+        """Start without placing anything."""
+        self._cluster = cluster
         self._leaders: dict[str, list[Leadership]] = {}
         #: By internal topic.
         self.logs = {
-            name: CoordinatorLog(logs, name, partial(self._leader_epoch, name))
+            name: CoordinatorLog(cluster.logs, name, partial(self._leader_epoch, name))
             for name in sorted(_COORDINATED)
         }
 
@@ -102,20 +101,18 @@ class CoordinatorLeaders:
         leaders = self._leaders.get(topic)
         if leaders is None:
             # As offsets.topic.replication.factor, if there are enough brokers.
-            count = min(_REPLICATION_FACTOR, len(self._brokers))
+            running, brokers = self._cluster.nodes, self._cluster.broker_ids
+            count = min(_REPLICATION_FACTOR, len(brokers))
             leaders = [
                 Leadership.begin(
-                    place_replicas(index, count, self._running, self._brokers)
-                    if self._running
-                    else (),
-                    self._running,
+                    place_replicas(index, count, running, brokers) if running else (), running
                 )
                 for index in range(COORDINATOR_PARTITIONS)
             ]
             for index, leader_epoch in self.logs[topic].leader_epochs().items():
                 # As after every restart, the partition gets a new leader.
                 leaders[index].leader_epoch = leader_epoch + 1
-            if self._running:
+            if running:
                 self._leaders[topic] = leaders
         return leaders
 
@@ -123,7 +120,7 @@ class CoordinatorLeaders:
         """Elect running leaders where needed and possible; yield the partitions that moved."""
         for topic, leaders in self._leaders.items():
             for index, leadership in enumerate(leaders):
-                if leadership.update(self._running, 1):
+                if leadership.update(self._cluster.nodes, 1):
                     yield topic, index
 
     def _leader_epoch(self, topic: str, index: int) -> int:
@@ -154,26 +151,13 @@ class ClusterState:
         self.broker_ids: set[int] = set()
         #: The addresses of their other listeners, by the listener's name.
         self.other_addresses: dict[str, dict[int, Node]] = {}
-        self._record = ClusterRecord(self.logs, cluster_id)
-        self._topics = Topics()
-        self._coordinators = CoordinatorLeaders(self.logs, self.nodes.keys(), self.broker_ids)
-        self.transactions = TransactionCoordinator(
-            self.settings,
-            self.timers,
-            coordinator_epoch=self._coordinator_epoch,
-            # Looked up at each call, so that a test can replace the method.
-            new_producer_id=lambda: self.next_producer_id(),  # noqa: PLW0108
-            write_marker=self._write_marker,
-            log=self._coordinators.logs[TRANSACTION_STATE_TOPIC],
-        )
+        self.record = ClusterRecord(self.logs, cluster_id)
+        self.topic_index = Topics()
         self._changed: set[Hashable] = set()
-        self.groups = GroupCoordinator(
-            self.settings,
-            self.timers,
-            changed=self.changed,
-            log=self._coordinators.logs[GROUP_METADATA_TOPIC],
-            topics=self._topics,
-        )
+        self._coordinators = CoordinatorLeaders(self)
+        logs = self._coordinators.logs
+        self.transactions = TransactionCoordinator(self, logs[TRANSACTION_STATE_TOPIC])
+        self.groups = GroupCoordinator(self, logs[GROUP_METADATA_TOPIC])
 
     # Storage.
 
@@ -184,13 +168,13 @@ class ClusterState:
             return
         stored = self.logs.open(now)
         try:
-            self._record.open(stored, self._coordinators.logs)
+            self.record.open(stored, self._coordinators.logs)
             self._load_topics()
             for name, log in self._coordinators.logs.items():
-                log.open(self._record.internal_topic_ids[name], now)
+                log.open(self.record.internal_topic_ids[name], now)
             self.logs.remove_strays()
             self.transactions.load(now)
-            self.groups.load(self._topics.names, now)
+            self.groups.load(self.topic_index.names, now)
         except BaseException as error:
             # Not an orderly close: some logs may not have been recovered yet.
             self.logs.abandon()
@@ -215,10 +199,10 @@ class ClusterState:
         self.timers.clear()
         self.nodes.clear()
         self._coordinators.clear()
-        self._topics.clear()
+        self.topic_index.clear()
 
     def _load_topics(self) -> None:
-        for stored in self._record.topics:
+        for stored in self.record.topics:
             topic = Topic(
                 name=stored.name,
                 topic_id=stored.topic_id,
@@ -234,12 +218,12 @@ class ClusterState:
                 topic.partitions.append(
                     Partition(topic=topic, index=index, leadership=leadership, log=log)
                 )
-            self._topics.add(topic)
+            self.topic_index.add(topic)
 
     @property
     def cluster_id(self) -> str:
         """The cluster's id."""
-        return self._record.cluster_id
+        return self.record.cluster_id
 
     @property
     def controller_id(self) -> int:
@@ -259,11 +243,11 @@ class ClusterState:
     @property
     def topics(self) -> list[Topic]:
         """All topics, sorted by name."""
-        return sorted(self._topics, key=lambda topic: topic.name)
+        return sorted(self.topic_index, key=lambda topic: topic.name)
 
     def topic(self, name: str) -> Topic | None:
         """Return the topic with this name, or None."""
-        return self._topics.find(name)
+        return self.topic_index.find(name)
 
     def existing_topic(self, name: str) -> Topic:
         """Return the topic with this name, or raise RefusedError: UNKNOWN_TOPIC_OR_PARTITION."""
@@ -276,7 +260,7 @@ class ClusterState:
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """Return the topic with this id (KIP-516), or None."""
-        return self._topics.find_by_id(topic_id)
+        return self.topic_index.find_by_id(topic_id)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """Return a partition, or raise RefusedError with UNKNOWN_TOPIC_OR_PARTITION."""
@@ -292,7 +276,7 @@ class ClusterState:
         return self._find(topic_partition) is not None
 
     def _find(self, topic_partition: TopicPartition) -> Partition | None:
-        topic = self._topics.find(topic_partition.topic)
+        topic = self.topic_index.find(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
@@ -304,16 +288,7 @@ class ClusterState:
         The end of the block raises RefusedError with KAFKA_STORAGE_ERROR if they cannot be written.
         After that, or any other error, nothing has changed.
         """
-        changes = TopicChanges(
-            self._topics,
-            self.logs,
-            self._record,
-            running=self.nodes.keys(),
-            brokers=self.broker_ids,
-            default_replication_factor=self.settings.default_replication_factor,
-            check_new_topic=self.groups.check_new_topic,
-            now=self.timers.now,
-        )
+        changes = TopicChanges(self)
         try:
             yield changes
             deleted = changes.commit()
@@ -322,7 +297,7 @@ class ClusterState:
             raise
         for topic in deleted:
             for partition in topic.partitions:
-                self.changed(TopicPartition(topic.name, partition.index))
+                self.changed(partition.topic_partition)
         if deleted:
             # Only now: deleting the records has freed disk space for this write.
             self.groups.delete_topics({topic.name for topic in deleted})
@@ -434,7 +409,7 @@ class ClusterState:
 
     def elect(self, now: float) -> None:
         """Elect a running leader for every partition that needs one and can have one."""
-        for topic in self._topics:
+        for topic in self.topic_index:
             for partition in topic.partitions:
                 if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):
                     self._leader_moved(partition)
@@ -444,7 +419,7 @@ class ClusterState:
     def _leader_moved(self, partition: Partition) -> None:
         partition.log.begin_leader_epoch(partition.leader_epoch)
         partition.lagging.pop(partition.leader_id, None)
-        self.changed(TopicPartition(partition.topic.name, partition.index))
+        self.changed(partition.topic_partition)
 
     def _coordinator_moved(self, topic: str, index: int, now: float) -> None:
         if topic == GROUP_METADATA_TOPIC:
@@ -468,7 +443,8 @@ class ClusterState:
         """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates the id."""
         self._coordinators.check(TRANSACTION_STATE_TOPIC, transactional_id, node_id)
 
-    def _coordinator_epoch(self, transactional_id: str) -> int:
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        """Return the leader epoch of the partition that a transactional id maps to."""
         return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch
 
     # Changes, markers and producer ids.
@@ -482,7 +458,7 @@ class ClusterState:
         changed, self._changed = self._changed, set()
         return changed
 
-    def _write_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
+    def write_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
         """Write a transaction marker; a partition deleted in the meantime needs none."""
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self.groups.offsets.append_marker(topic_partition.partition, marker)
@@ -500,4 +476,4 @@ class ClusterState:
 
         Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if a new block cannot be stored.
         """
-        return self._record.next_producer_id()
+        return self.record.next_producer_id()

@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.topic_names import collision_key, validate_topic_name
-from spark_kafka_sink.devbroker.cluster.leadership import (
+from spark_kafka_sink.devbroker.cluster.partition import (
     Leadership,
+    Partition,
+    Topic,
     check_replication_factor,
     place_replicas,
 )
-from spark_kafka_sink.devbroker.cluster.partition import Partition, Topic
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-    from spark_kafka_sink.devbroker.cluster.cluster_record import ClusterRecord
-    from spark_kafka_sink.devbroker.log.log_manager import LogManager
+    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -90,31 +90,9 @@ class Topics:
 class TopicChanges:
     """A plan of changes; `ClusterState.change_topics` creates, commits and discards it."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        logs: LogManager,
-        record: ClusterRecord,
-        *,
-        running: Collection[int],
-        brokers: Collection[int],
-        default_replication_factor: int,
-        check_new_topic: Callable[[], None],
-        now: float,
-    ) -> None:
-        """Start with an empty plan; `running` are the ids of those brokers that run.
-
-        `check_new_topic` raises RefusedError as long as a new topic could inherit data of a deleted
-        one with the same name.
-        """
-        self._topics = topics
-        self._logs = logs
-        self._record = record
-        self._running = running
-        self._brokers = brokers
-        self._default_replication_factor = default_replication_factor
-        self._check_new_topic = check_new_topic
-        self._now = now
+    def __init__(self, cluster: ClusterState) -> None:
+        """Start with an empty plan."""
+        self._cluster = cluster
         #: The topics as planned, by name; None for one to delete.
         self._planned: dict[str, Topic | None] = {}
         self._new_by_collision_key: dict[str, Topic] = {}
@@ -132,7 +110,7 @@ class TopicChanges:
                 ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
             )
         validate_topic_name(name)
-        existing = self._topics.find_colliding(name)
+        existing = self._cluster.topic_index.find_colliding(name)
         if existing is None:
             existing = self._new_by_collision_key.get(collision_key(name))
         if existing is None:
@@ -146,7 +124,7 @@ class TopicChanges:
 
     def check_replication_factor(self, replication_factor: int) -> None:
         """Raise RefusedError with INVALID_REPLICATION_FACTOR if there are fewer brokers."""
-        check_replication_factor(replication_factor, self._running, self._brokers)
+        check_replication_factor(replication_factor, self._cluster.nodes, self._cluster.broker_ids)
 
     def create_topic(
         self,
@@ -174,10 +152,10 @@ class TopicChanges:
                 ErrorCode.INVALID_PARTITIONS,
                 "Number of partitions was set to an invalid non-positive value.",
             )
-        self._check_new_topic()
+        self._cluster.groups.check_new_topic()
         if assignments is None:
             if replication_factor is None:
-                replication_factor = self._default_replication_factor
+                replication_factor = self._cluster.settings.default_replication_factor
             assignments = self._place(range(partitions), replication_factor)
         topic = Topic(
             name=name, topic_id=uuid.uuid4(), config=config, overrides=dict(overrides or {})
@@ -215,16 +193,17 @@ class TopicChanges:
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
         if self._planned:
-            self._record.write_topics(self._planned)
+            self._cluster.record.write_topics(self._planned)
         self._made.clear()
+        topics, logs = self._cluster.topic_index, self._cluster.logs
         deleted: list[Topic] = []
         for name, planned in self._planned.items():
-            topic = self._topics.find(name)
+            topic = topics.find(name)
             if topic is None:
                 if planned is not None:
-                    self._topics.add(planned)
+                    topics.add(planned)
             elif planned is None:
-                self._topics.remove(topic)
+                topics.remove(topic)
                 deleted.append(topic)
             else:
                 topic.partitions.extend(planned.partitions[len(topic.partitions) :])
@@ -232,20 +211,22 @@ class TopicChanges:
                 if topic.config != planned.config:
                     topic.config = planned.config
                     for partition in topic.partitions:
-                        self._logs.configure(_topic_partition(partition), topic.config, self._now)
-        self._logs.delete(
-            _topic_partition(partition) for topic in deleted for partition in topic.partitions
+                        logs.configure(
+                            partition.topic_partition, topic.config, self._cluster.timers.now
+                        )
+        logs.delete(
+            partition.topic_partition for topic in deleted for partition in topic.partitions
         )
         return deleted
 
     def discard(self) -> None:
         """Remove the logs that were created for the plan."""
-        self._logs.delete(map(_topic_partition, self._made))
+        self._cluster.logs.delete(partition.topic_partition for partition in self._made)
 
     def _place(self, indexes: Sequence[int], replication_factor: int) -> list[tuple[int, ...]]:
         """Spread partitions over the brokers."""
         return [
-            place_replicas(index, replication_factor, self._running, self._brokers)
+            place_replicas(index, replication_factor, self._cluster.nodes, self._cluster.broker_ids)
             for index in indexes
         ]
 
@@ -253,23 +234,22 @@ class TopicChanges:
         self, topic: Topic, assignments: Sequence[tuple[int, ...]]
     ) -> list[Partition]:
         """Create a topic's next partitions; after an error their logs are removed again."""
-        before = len(self._made)
+        cluster, before = self._cluster, len(self._made)
         try:
             with refused_if_disk_fails(f"the logs of topic {topic.name} cannot be created"):
                 for index, replicas in enumerate(assignments, start=len(topic.partitions)):
-                    leadership = Leadership.begin(replicas, self._running)
-                    log = self._logs.log(
-                        TopicPartition(topic.name, index), topic.topic_id, topic.config, self._now
+                    leadership = Leadership.begin(replicas, cluster.nodes)
+                    log = cluster.logs.log(
+                        TopicPartition(topic.name, index),
+                        topic.topic_id,
+                        topic.config,
+                        cluster.timers.now,
                     )
                     self._made.append(
                         Partition(topic=topic, index=index, leadership=leadership, log=log)
                     )
         except RefusedError:
-            self._logs.delete(map(_topic_partition, self._made[before:]))
+            cluster.logs.delete(partition.topic_partition for partition in self._made[before:])
             del self._made[before:]
             raise
         return self._made[before:]
-
-
-def _topic_partition(partition: Partition) -> TopicPartition:
-    return TopicPartition(partition.topic.name, partition.index)

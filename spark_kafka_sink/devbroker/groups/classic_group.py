@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.group_state import TRANSITIONS, GroupState
-from spark_kafka_sink.devbroker.transactions.transaction_metadata import IllegalTransitionError
+from spark_kafka_sink.devbroker.base.refusal import IllegalTransitionError, RefusedError
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import (
@@ -26,10 +25,59 @@ from spark_kafka_sink.protocol.primitives import Reader
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_kafka_sink.devbroker.base.parked import Parked
     from spark_kafka_sink.devbroker.base.timers import Timer
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
     from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
+
+
+class GroupState(StrEnum):
+    """The state of a group (ClassicGroupState), with its name in DescribeGroups and ListGroups."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+#: The states that may follow each state.
+TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    ),
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.DEAD: frozenset(),
+}
+
+
+T = TypeVar("T")
+
+
+class Parked(Generic[T]):
+    """The response to a request that may have to wait for other members.
+
+    The request watches this object until the response is set.
+    """
+
+    __slots__ = ("response",)
+
+    def __init__(self) -> None:
+        #: None while the request waits.
+        self.response: T | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSender:
+    """The sender of a JoinGroup or ConsumerGroupHeartbeat request."""
+
+    client_id: str
+    client_host: str
+    #: The version of the request.
+    version: int
 
 
 #: The protocol type of consumers, whose metadata is a subscription.

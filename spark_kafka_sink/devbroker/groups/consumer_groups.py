@@ -14,36 +14,35 @@ from __future__ import annotations
 import base64
 import logging
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.regular_expression import Work
+from spark_kafka_sink.devbroker.base.regular_expression import (
+    RegularExpression,
+    TooMuchWorkError,
+    Work,
+)
 from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+from spark_kafka_sink.devbroker.groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
     ResolvedRegex,
     TopicIdPartition,
+    reconcile,
 )
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
+from spark_kafka_sink.devbroker.groups.group_records import (
     encode_changes,
+    encode_deleted_group,
     partitions_by_topic,
 )
-from spark_kafka_sink.devbroker.groups.consumer.current_assignment import reconcile
-from spark_kafka_sink.devbroker.groups.consumer.partition_assignors import (
+from spark_kafka_sink.devbroker.groups.partition_assignors import (
     ASSIGNORS,
     AssignedMember,
     assign,
 )
-from spark_kafka_sink.devbroker.groups.consumer.regex_resolution import (
-    MAX_WORK,
-    RegexResolution,
-    compile_regex,
-)
-from spark_kafka_sink.devbroker.groups.group_records import encode_deleted_group
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     JOIN_GROUP_MEMBER_EPOCH,
@@ -58,9 +57,9 @@ from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-    from spark_kafka_sink.devbroker.base.timers import Timer, Timers
-    from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
+    from spark_kafka_sink.devbroker.base.timers import Timer
+    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.groups.classic_group import RequestSender
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
 
@@ -70,16 +69,9 @@ logger = logging.getLogger(__name__)
 _FIRST_VERSION_WITH_MEMBER_IDS = 1
 #: Regular expressions are not resolved more often than this.
 _REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatSender:
-    """The sender of a ConsumerGroupHeartbeat request."""
-
-    client_id: str
-    client_host: str
-    #: The version of the request.
-    version: int
+#: The steps of a regular expression that a heartbeat may take: about a quarter of a second, and
+#: enough to compile the largest expression.
+MAX_WORK = 600_000
 
 
 class ConsumerGroups:
@@ -87,18 +79,15 @@ class ConsumerGroups:
 
     def __init__(
         self,
-        settings: BrokerSettings,
-        timers: Timers,
-        *,
+        cluster: ClusterState,
         groups: dict[str, ClassicGroup | ConsumerGroup],
-        topics: Topics,
         log: CoordinatorLog,
     ) -> None:
         """Manage the consumer groups in `groups`, which has the classic groups too."""
-        self._settings = settings
-        self._timers = timers
+        self._settings = cluster.settings
+        self._timers = cluster.timers
+        self._topics = cluster.topic_index
         self._groups = groups
-        self._topics = topics
         self._log = log
         #: By group and member id.
         self._session_timers: dict[tuple[str, str], Timer] = {}
@@ -150,7 +139,7 @@ class ConsumerGroups:
     # Heartbeats.
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, sender: HeartbeatSender, now: float
+        self, request: ConsumerGroupHeartbeatRequest, sender: RequestSender, now: float
     ) -> ConsumerGroupHeartbeatResponse:
         """Handle a heartbeat. Raises RefusedError; then nothing has changed."""
         _check_request(request, sender.version)
@@ -515,7 +504,7 @@ def _topics_of(group: ConsumerGroup, regex: str) -> frozenset[str]:
 
 
 def _updated(
-    old: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: HeartbeatSender
+    old: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: RequestSender
 ) -> ConsumerMember:
     """Return a member with the fields of a request that are not null."""
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
@@ -556,3 +545,70 @@ def _cancel(timers: dict[tuple[str, str], Timer], group_id: str, member_id: str)
     timer = timers.pop((group_id, member_id), None)
     if timer is not None:
         timer.cancel()
+
+
+def compile_regex(regex: str, work: Work) -> RegularExpression:
+    """Compile a member's expression. Raises RefusedError if it is invalid, TooMuchWorkError."""
+    try:
+        return RegularExpression(regex, work)
+    except ValueError as error:
+        raise RefusedError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
+        ) from None
+
+
+class RegexResolution:
+    """Resolves the regular expressions of a group: a portion with each heartbeat.
+
+    Kafka resolves them on a thread of its own, so members get their topics with a later heartbeat.
+    This broker has one thread, which a hostile expression could keep busy for minutes: each
+    heartbeat takes a limited number of steps, and the next one continues. Usual subscriptions take
+    one.
+    """
+
+    def __init__(self, group_id: str, regexes: Iterable[str], names: frozenset[str]) -> None:
+        self.names = names
+        #: The topics of the expressions that are resolved.
+        self.topics: dict[str, frozenset[str]] = {}
+        self._group_id = group_id
+        self._regexes = sorted(regexes, reverse=True)
+        self._left = sorted(names, reverse=True)
+        self._matching: set[str] = set()
+        self._steps = MAX_WORK
+
+    def advance(self) -> bool:
+        """Check as many names as the steps suffice for; return whether all are checked."""
+        work = Work(self._steps)
+        before = len(self._regexes), len(self._left)
+        try:
+            while self._regexes:
+                self._resolve(self._regexes[-1], work)
+        except TooMuchWorkError:
+            if before == (len(self._regexes), len(self._left)):
+                # The largest expressions need more for the longest names.
+                self._steps *= 2
+            return False
+        return True
+
+    def _resolve(self, regex: str, work: Work) -> None:
+        """Check the names that are left for matches with one expression."""
+        try:
+            expression = compile_regex(regex, work)
+        except RefusedError as refused:
+            # A version of this broker with other limits may have accepted it. As in Kafka, where
+            # the broker ignores it, that must not keep the members from sending heartbeats.
+            logger.warning(
+                "a regular expression of group %s matches no topics: %s",
+                self._group_id,
+                refused.message,
+            )
+            self._left = []
+        while self._left:
+            if expression.matches(self._left[-1]):
+                self._matching.add(self._left[-1])
+            del self._left[-1]
+        self.topics[regex] = frozenset(self._matching)
+        del self._regexes[-1]
+        self._left = sorted(self.names, reverse=True)
+        self._matching = set()

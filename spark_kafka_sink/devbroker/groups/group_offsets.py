@@ -11,24 +11,35 @@ and from the log as soon as it can be written.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
-from spark_kafka_sink.devbroker.groups.group_records import encode_offsets
+from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
 from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, ProducerStateManager
-from spark_kafka_sink.model import (
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    TopicPartition,
+from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
+    OFFSET_COMMIT_KEY,
+    OFFSET_COMMIT_VALUE,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_versioned,
+    encode_versioned,
 )
+from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
     from spark_kafka_sink.model import ProducerIdAndEpoch
+
+
+class CommittedOffset(NamedTuple):
+    """The offset at which a group continues to read a partition."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+
 
 #: The offset in the response if none is committed.
 NO_OFFSET = -1
@@ -227,3 +238,51 @@ def _encode_tombstones(
 ) -> list[tuple[bytes, bytes | None]]:
     gone = ((partition, None) for partition in sorted(partitions))
     return encode_offsets(group_id, gone, now_ms=0)
+
+
+# --- offsets as records of `__consumer_offsets` (GroupCoordinatorRecordHelpers)
+
+
+def encode_offsets(
+    group_id: str,
+    offsets: Iterable[tuple[TopicPartition, CommittedOffset | None]],
+    *,
+    now_ms: int,
+) -> list[tuple[bytes, bytes | None]]:
+    """Encode a group's offsets; None deletes one."""
+    return [
+        (
+            encode_versioned(
+                OffsetCommitKey(
+                    group=group_id, topic=partition.topic, partition=partition.partition
+                ),
+                OFFSET_COMMIT_KEY,
+            ),
+            None
+            if committed is None
+            else encode_versioned(
+                OffsetCommitValue(
+                    offset=committed.offset,
+                    leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                    commit_timestamp=now_ms,
+                ),
+                OFFSET_COMMIT_VALUE,
+            ),
+        )
+        for partition, committed in offsets
+    ]
+
+
+def decode_offset(
+    key: bytes, value: bytes | None
+) -> tuple[str, TopicPartition, CommittedOffset | None]:
+    """Decode an offset: its group, its partition, and the offset. Raises DecodeError."""
+    offset_key = decode_versioned(OffsetCommitKey, key)
+    committed = None
+    if value is not None:
+        offset_commit = decode_versioned(OffsetCommitValue, value)
+        committed = CommittedOffset(
+            offset_commit.offset, offset_commit.leader_epoch, offset_commit.metadata
+        )
+    return offset_key.group, TopicPartition(offset_key.topic, offset_key.partition), committed

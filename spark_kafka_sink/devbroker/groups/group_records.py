@@ -1,83 +1,71 @@
-"""Groups and their offsets as records of `__consumer_offsets` (GroupCoordinatorRecordHelpers)."""
+"""Groups as records of `__consumer_offsets` (GroupCoordinatorRecordHelpers), and their replay."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, Member
-from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
-from spark_kafka_sink.devbroker.groups.group_state import GroupState
+from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, GroupState, Member
+from spark_kafka_sink.devbroker.groups.consumer_group import (
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    ResolvedRegex,
+    TopicIdPartition,
+)
+from spark_kafka_sink.devbroker.groups.group_offsets import decode_offset
+from spark_kafka_sink.devbroker.log.storage.consumer_group_schemas import (
+    CURRENT_ASSIGNMENT_KEY,
+    GROUP_EPOCH_KEY,
+    MEMBER_METADATA_KEY,
+    PARTITION_METADATA_KEY,
+    REGULAR_EXPRESSION_KEY,
+    TARGET_ASSIGNMENT_MEMBER_KEY,
+    TARGET_ASSIGNMENT_METADATA_KEY,
+    VALUE_VERSION,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions,
+    TargetTopicPartitions,
+)
 from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     GROUP_METADATA_KEY,
     GROUP_METADATA_VALUE,
-    OFFSET_COMMIT_KEY,
-    OFFSET_COMMIT_VALUE,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
-    OffsetCommitKey,
-    OffsetCommitValue,
     decode_versioned,
     encode_versioned,
+    version_of,
 )
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequestProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import uuid
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
+    from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
+    from spark_kafka_sink.protocol.schema import Message
+
+    KeyValue = tuple[bytes, bytes | None]
 
 
-def encode_offsets(
-    group_id: str,
-    offsets: Iterable[tuple[TopicPartition, CommittedOffset | None]],
-    *,
-    now_ms: int,
-) -> list[tuple[bytes, bytes | None]]:
-    """Encode a group's offsets; None deletes one."""
-    return [
-        (
-            encode_versioned(
-                OffsetCommitKey(
-                    group=group_id, topic=partition.topic, partition=partition.partition
-                ),
-                OFFSET_COMMIT_KEY,
-            ),
-            None
-            if committed is None
-            else encode_versioned(
-                OffsetCommitValue(
-                    offset=committed.offset,
-                    leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                    commit_timestamp=now_ms,
-                ),
-                OFFSET_COMMIT_VALUE,
-            ),
-        )
-        for partition, committed in offsets
-    ]
-
-
-def decode_offset(
-    key: bytes, value: bytes | None
-) -> tuple[str, TopicPartition, CommittedOffset | None]:
-    """Decode an offset: its group, its partition, and the offset. Raises DecodeError."""
-    offset_key = decode_versioned(OffsetCommitKey, key)
-    committed = None
-    if value is not None:
-        offset_commit = decode_versioned(OffsetCommitValue, value)
-        committed = CommittedOffset(
-            offset_commit.offset, offset_commit.leader_epoch, offset_commit.metadata
-        )
-    return offset_key.group, TopicPartition(offset_key.topic, offset_key.partition), committed
-
-
-def encode_deleted_group(group_id: str) -> tuple[bytes, bytes | None]:
+def encode_deleted_group(group_id: str) -> KeyValue:
     """Encode the deletion of a group."""
     return encode_versioned(GroupMetadataKey(group=group_id), GROUP_METADATA_KEY), None
 
 
-def encode_group(group: ClassicGroup, *, now_ms: int) -> tuple[bytes, bytes | None]:
+def encode_group(group: ClassicGroup, *, now_ms: int) -> KeyValue:
     """Encode a group's generation."""
     key, _ = encode_deleted_group(group.group_id)
     value = GroupMetadataValue(
@@ -135,3 +123,341 @@ def decode_group(key: bytes, value: bytes) -> ClassicGroup:
             decoded.protocol_type,
         )
     return group
+
+
+#: The kinds of records, by the number that their keys begin with.
+CONSUMER_GROUP_KEYS = frozenset(
+    {*range(GROUP_EPOCH_KEY, CURRENT_ASSIGNMENT_KEY + 1), REGULAR_EXPRESSION_KEY}
+)
+_NO_VERSION = 0
+_MEMBER_KEYS = frozenset(
+    {MEMBER_METADATA_KEY, TARGET_ASSIGNMENT_MEMBER_KEY, CURRENT_ASSIGNMENT_KEY}
+)
+
+
+def encode_changes(before: ConsumerGroup, after: ConsumerGroup) -> list[KeyValue]:
+    """Encode what differs between two states of a group."""
+    group_id = after.group_id
+    return [
+        *_removed(group_id, before, after),
+        *_member_changes(before, after),
+        *_regex_changes(before, after),
+        *_epoch_changes(before, after),
+        *(
+            _member_record(TARGET_ASSIGNMENT_MEMBER_KEY, group_id, member_id, _target_value(target))
+            for member_id, target in after.target.items()
+            if before.target.get(member_id) != target
+        ),
+        *(
+            [
+                _group_record(
+                    TARGET_ASSIGNMENT_METADATA_KEY,
+                    group_id,
+                    ConsumerGroupTargetAssignmentMetadataValue(
+                        assignment_epoch=after.assignment_epoch,
+                        assignment_timestamp=after.assignment_timestamp_ms,
+                    ),
+                )
+            ]
+            if before.assignment_epoch != after.assignment_epoch
+            else []
+        ),
+        *(
+            _member_record(
+                CURRENT_ASSIGNMENT_KEY, group_id, member.member_id, _current_value(member)
+            )
+            for member in after.members.values()
+            if _assignment_differs(before.members.get(member.member_id), member)
+        ),
+    ]
+
+
+def encode_deleted_consumer_group(group: ConsumerGroup) -> list[KeyValue]:
+    """Encode the deletion of a group."""
+    return [
+        *_removed(group.group_id, group, ConsumerGroup(group.group_id)),
+        *_regex_changes(group, ConsumerGroup(group.group_id)),
+        _group_record(TARGET_ASSIGNMENT_METADATA_KEY, group.group_id, None),
+        _group_record(GROUP_EPOCH_KEY, group.group_id, None),
+    ]
+
+
+def _removed(group_id: str, before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyValue]:
+    for member_id in before.members:
+        if member_id not in after.members:
+            for key in (CURRENT_ASSIGNMENT_KEY, TARGET_ASSIGNMENT_MEMBER_KEY, MEMBER_METADATA_KEY):
+                yield _member_record(key, group_id, member_id, None)
+
+
+def _member_changes(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyValue]:
+    for member in after.members.values():
+        old = before.members.get(member.member_id)
+        value = _metadata_value(member)
+        if old is None or _metadata_value(old) != value:
+            yield _member_record(MEMBER_METADATA_KEY, after.group_id, member.member_id, value)
+
+
+def _regex_changes(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyValue]:
+    for regex in {**before.resolved_regexes, **after.resolved_regexes}:
+        resolved = after.resolved_regexes.get(regex)
+        if resolved != before.resolved_regexes.get(regex):
+            key = ConsumerGroupRegularExpressionKey(
+                group_id=after.group_id, regular_expression=regex
+            )
+            value = None
+            if resolved is not None:
+                value = ConsumerGroupRegularExpressionValue(
+                    topics=tuple(sorted(resolved.topics)),
+                    version=_NO_VERSION,
+                    timestamp=resolved.timestamp_ms,
+                )
+            yield _record(key, REGULAR_EXPRESSION_KEY, value)
+
+
+def _epoch_changes(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyValue]:
+    if (before.group_epoch, before.metadata_hash) != (after.group_epoch, after.metadata_hash):
+        value = ConsumerGroupMetadataValue(
+            epoch=after.group_epoch, metadata_hash=after.metadata_hash
+        )
+        yield _group_record(GROUP_EPOCH_KEY, after.group_id, value)
+
+
+def _assignment_differs(before: ConsumerMember | None, after: ConsumerMember) -> bool:
+    return _current_value(before or ConsumerMember(member_id="")) != _current_value(after)
+
+
+def _metadata_value(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(member.subscribed_topic_names)),
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+    )
+
+
+def _target_value(
+    partitions: Iterable[TopicIdPartition],
+) -> ConsumerGroupTargetAssignmentMemberValue:
+    return ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=tuple(
+            TargetTopicPartitions(topic_id=topic_id, partitions=tuple(indexes))
+            for topic_id, indexes in partitions_by_topic(partitions).items()
+        )
+    )
+
+
+def _current_value(member: ConsumerMember) -> ConsumerGroupCurrentMemberAssignmentValue:
+    return ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        state=member.state,
+        assigned_partitions=_with_epochs(member.assigned),
+        partitions_pending_revocation=_with_epochs(member.pending_revocation),
+    )
+
+
+def _with_epochs(partitions: Mapping[TopicIdPartition, int]) -> tuple[CurrentTopicPartitions, ...]:
+    return tuple(
+        CurrentTopicPartitions(
+            topic_id=topic_id,
+            partitions=tuple(indexes),
+            assignment_epochs=tuple(
+                partitions[TopicIdPartition(topic_id, index)] for index in indexes
+            ),
+        )
+        for topic_id, indexes in partitions_by_topic(partitions).items()
+    )
+
+
+def partitions_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[uuid.UUID, list[int]]:
+    """Return the sorted indexes of partitions by topic id."""
+    indexes: dict[uuid.UUID, list[int]] = defaultdict(list)
+    for topic_id, index in sorted(partitions):
+        indexes[topic_id].append(index)
+    return indexes
+
+
+def _group_record(kind: int, group_id: str, value: Message | None) -> KeyValue:
+    return _record(ConsumerGroupMetadataKey(group_id=group_id), kind, value)
+
+
+def _member_record(kind: int, group_id: str, member_id: str, value: Message | None) -> KeyValue:
+    return _record(ConsumerGroupMemberKey(group_id=group_id, member_id=member_id), kind, value)
+
+
+def _record(key: Message, kind: int, value: Message | None) -> KeyValue:
+    encoded = None if value is None else encode_versioned(value, VALUE_VERSION)
+    return encode_versioned(key, kind), encoded
+
+
+# --- the replay of the log (GroupMetadataManager.replay)
+
+
+def group_of(key: bytes) -> str:
+    """Return the group of a record. Raises DecodeError."""
+    kind = version_of(key)
+    if kind in _MEMBER_KEYS:
+        return decode_versioned(ConsumerGroupMemberKey, key).group_id
+    if kind == REGULAR_EXPRESSION_KEY:
+        return decode_versioned(ConsumerGroupRegularExpressionKey, key).group_id
+    return decode_versioned(ConsumerGroupMetadataKey, key).group_id
+
+
+def replay_record(group: ConsumerGroup, key: bytes, value: bytes | None) -> None:
+    """Apply a record to its group. Raises DecodeError."""
+    kind = version_of(key)
+    if kind in _MEMBER_KEYS:
+        _replay_member(group, kind, decode_versioned(ConsumerGroupMemberKey, key).member_id, value)
+    elif kind == REGULAR_EXPRESSION_KEY:
+        regex = decode_versioned(ConsumerGroupRegularExpressionKey, key).regular_expression
+        if value is None:
+            group.resolved_regexes.pop(regex, None)
+        else:
+            resolved = decode_versioned(ConsumerGroupRegularExpressionValue, value)
+            group.resolved_regexes[regex] = ResolvedRegex(
+                frozenset(resolved.topics), resolved.timestamp
+            )
+    elif kind == GROUP_EPOCH_KEY and value is not None:
+        epoch = decode_versioned(ConsumerGroupMetadataValue, value)
+        group.group_epoch, group.metadata_hash = epoch.epoch, epoch.metadata_hash
+    elif kind == TARGET_ASSIGNMENT_METADATA_KEY and value is not None:
+        target = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)
+        group.assignment_epoch = target.assignment_epoch
+        group.assignment_timestamp_ms = target.assignment_timestamp
+    elif kind == PARTITION_METADATA_KEY:
+        # The metadata hash has replaced it.
+        return
+
+
+def _replay_member(group: ConsumerGroup, kind: int, member_id: str, value: bytes | None) -> None:
+    if kind == TARGET_ASSIGNMENT_MEMBER_KEY:
+        if value is None:
+            group.target.pop(member_id, None)
+        else:
+            target = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)
+            group.target[member_id] = frozenset(
+                TopicIdPartition(topic.topic_id, index)
+                for topic in target.topic_partitions
+                for index in topic.partitions
+            )
+        return
+    member = group.members.get(member_id, ConsumerMember(member_id=member_id))
+    if kind == MEMBER_METADATA_KEY and value is None:
+        group.members.pop(member_id, None)
+    elif kind == MEMBER_METADATA_KEY and value is not None:
+        group.members[member_id] = _with_metadata(member, value)
+    elif value is not None:
+        group.members[member_id] = _with_assignment(member, value)
+    elif member_id in group.members:
+        group.members[member_id] = replace(
+            member,
+            member_epoch=0,
+            previous_member_epoch=-1,
+            state=MemberState.STABLE,
+            assigned={},
+            pending_revocation={},
+        )
+
+
+def _with_metadata(member: ConsumerMember, value: bytes) -> ConsumerMember:
+    metadata = decode_versioned(ConsumerGroupMemberMetadataValue, value)
+    return replace(
+        member,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=frozenset(metadata.subscribed_topic_names),
+        subscribed_topic_regex=metadata.subscribed_topic_regex or "",
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        server_assignor=metadata.server_assignor,
+    )
+
+
+def _with_assignment(member: ConsumerMember, value: bytes) -> ConsumerMember:
+    assignment = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value)
+    try:
+        state = MemberState(assignment.state)
+    except ValueError:
+        raise DecodeError(f"{assignment.state} is not the state of a member") from None
+    return replace(
+        member,
+        member_epoch=assignment.member_epoch,
+        previous_member_epoch=assignment.previous_member_epoch,
+        state=state,
+        assigned=_from_epochs(assignment.assigned_partitions, assignment.member_epoch),
+        pending_revocation=_from_epochs(
+            assignment.partitions_pending_revocation, assignment.member_epoch
+        ),
+    )
+
+
+def _from_epochs(
+    topics: Iterable[CurrentTopicPartitions], member_epoch: int
+) -> dict[TopicIdPartition, int]:
+    """Return partitions with their epochs; before KIP-1251 these were not written."""
+    partition_epochs: dict[TopicIdPartition, int] = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs or (member_epoch,) * len(topic.partitions)
+        if len(epochs) != len(topic.partitions):
+            raise DecodeError(
+                f"{len(topic.partitions)} partitions have {len(epochs)} assignment epochs"
+            )
+        for index, epoch in zip(topic.partitions, epochs, strict=True):
+            partition_epochs[TopicIdPartition(topic.topic_id, index)] = epoch
+    return partition_epochs
+
+
+def replay_groups(
+    log: CoordinatorLog, offsets: GroupOffsets
+) -> dict[str, ClassicGroup | ConsumerGroup]:
+    """Read all groups and offsets back from `__consumer_offsets` (GroupCoordinatorShard.replay).
+
+    An offset creates its group, which stays if the offset is deleted. Raises CorruptRecordError.
+    """
+    offsets.clear()
+    groups: dict[str, ClassicGroup | ConsumerGroup] = {}
+
+    def apply(batch: CoordinatorBatch) -> None:
+        if batch.committed is not None:
+            offsets.replay_end(batch.partition, batch.producer_id, committed=batch.committed)
+            return
+        for record in batch.records:
+            key, value = record.key or b"", record.value
+            if version_of(key) in CONSUMER_GROUP_KEYS:
+                _replay_consumer_group(groups, key, value)
+            elif version_of(key) != GROUP_METADATA_KEY:
+                group_id, partition, committed = decode_offset(key, value)
+                if committed is not None:
+                    groups.setdefault(group_id, ClassicGroup(group_id))
+                offsets.replay(group_id, partition, committed, batch.producer_id)
+            elif value is None:
+                groups.pop(decode_versioned(GroupMetadataKey, key).group, None)
+            else:
+                group = decode_group(key, value)
+                groups[group.group_id] = group
+
+    log.replay(apply)
+    return groups
+
+
+def _replay_consumer_group(
+    groups: dict[str, ClassicGroup | ConsumerGroup], key: bytes, value: bytes | None
+) -> None:
+    """Apply a record of a consumer group, which replaces a classic one; raises DecodeError."""
+    group_id = group_of(key)
+    group = groups.get(group_id)
+    if version_of(key) == GROUP_EPOCH_KEY and value is None:
+        # The last record of a deleted group.
+        if isinstance(group, ConsumerGroup):
+            del groups[group_id]
+        return
+    if not isinstance(group, ConsumerGroup):
+        if value is None:
+            return
+        group = groups[group_id] = ConsumerGroup(group_id)
+    replay_record(group, key, value)

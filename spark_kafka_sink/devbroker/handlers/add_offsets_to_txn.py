@@ -7,7 +7,7 @@ INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.base.internal_topics import group_metadata_partition
+from spark_kafka_sink.devbroker.base.topic_names import group_metadata_partition
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import partitions_by_topic
+from spark_kafka_sink.devbroker.groups.group_records import partitions_by_topic
 from spark_kafka_sink.devbroker.handlers.describe_groups import ALL_GROUP_OPERATIONS
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -26,7 +26,7 @@ from spark_kafka_sink.protocol.messages.metadata import UNKNOWN_OPERATIONS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+    from spark_kafka_sink.devbroker.groups.consumer_group import (
         ConsumerGroup,
         ConsumerMember,
         TopicIdPartition,

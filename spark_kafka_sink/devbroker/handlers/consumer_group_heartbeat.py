@@ -10,7 +10,7 @@ it. A group whose members use the classic protocol gets GROUP_ID_NOT_FOUND; see 
 
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.groups.consumer_groups import HeartbeatSender
+from spark_kafka_sink.devbroker.groups.classic_group import RequestSender
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -25,7 +25,7 @@ def consumer_group_heartbeat(
     """Return the member's epoch, and its assignment if that has changed."""
     if request.group_id:
         context.cluster.check_group_coordinator(context.node_id, request.group_id)
-    sender = HeartbeatSender(
+    sender = RequestSender(
         client_id=context.client_id,
         client_host=f"/{context.client_host}",
         version=context.version,

@@ -9,7 +9,7 @@ authorizer, so all operations are authorized.
 from __future__ import annotations
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.group_state import GroupState
+from spark_kafka_sink.devbroker.groups.classic_group import GroupState
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.metadata import operations
 from spark_kafka_sink.protocol.error_codes import ErrorCode

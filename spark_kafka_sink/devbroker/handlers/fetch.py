@@ -34,7 +34,7 @@ from spark_kafka_sink.devbroker.cluster.fetch_sessions import (
     SessionResponse,
     partition_key,
 )
-from spark_kafka_sink.devbroker.cluster.replica_selector import closest_follower
+from spark_kafka_sink.devbroker.cluster.partition import closest_follower
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode

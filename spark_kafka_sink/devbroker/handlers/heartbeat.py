@@ -16,5 +16,5 @@ def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatRe
     """Extend the member's session."""
     if request.group_id:
         context.cluster.check_group_coordinator(context.node_id, request.group_id)
-    context.cluster.groups.heartbeat(request, context.now)
+    context.cluster.groups.classic_groups.heartbeat(request, context.now)
     return HeartbeatResponse(error_code=ErrorCode.NONE)

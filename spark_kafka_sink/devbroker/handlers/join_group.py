@@ -2,7 +2,7 @@
 
 The response is sent when the next generation begins, which may take as long as the members'
 rebalance timeouts. From version 4 on, a new member first gets an id with MEMBER_ID_REQUIRED
-(KIP-394). Static members resume their previous membership (KIP-345). See `group_coordinator` for
+(KIP-394). Static members resume their previous membership (KIP-345). See `classic_groups` for
 the requests that are rejected.
 """
 
@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_kafka_sink.devbroker.base.parked import Parked
-from spark_kafka_sink.devbroker.groups.group_answers import join_error
-from spark_kafka_sink.devbroker.groups.group_joins import JoiningClient
+from spark_kafka_sink.devbroker.groups.classic_group import Parked, RequestSender
+from spark_kafka_sink.devbroker.groups.classic_groups import join_error
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -40,9 +39,9 @@ def join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupR
     if not isinstance(parked, Parked):
         if request.group_id:
             context.cluster.check_group_coordinator(context.node_id, request.group_id)
-        parked = context.cluster.groups.join(
+        parked = context.cluster.groups.classic_groups.join(
             request,
-            JoiningClient(
+            RequestSender(
                 client_id=context.client_id,
                 client_host=f"/{context.client_host}",
                 version=context.version,

@@ -17,7 +17,7 @@ from spark_kafka_sink.devbroker.base.regular_expression import (
     Work,
 )
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
-from spark_kafka_sink.devbroker.transactions.transaction_state import TransactionState as State
+from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionState as State
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_transactions import (
     ListTransactionsRequest,

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.base.internal_topics import INTERNAL_TOPICS
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
-from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER
+from spark_kafka_sink.devbroker.base.topic_names import INTERNAL_TOPICS, validate_topic_name
+from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import (

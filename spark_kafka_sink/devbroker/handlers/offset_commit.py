@@ -18,12 +18,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+from spark_kafka_sink.devbroker.groups.classic_group import GroupState
+from spark_kafka_sink.devbroker.groups.consumer_group import (
     ConsumerGroup,
     TopicIdPartition,
 )
-from spark_kafka_sink.devbroker.groups.group_state import GroupState
+from spark_kafka_sink.devbroker.groups.group_offsets import CommittedOffset
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -37,7 +37,7 @@ from spark_kafka_sink.protocol.messages.offset_commit import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerMember
+    from spark_kafka_sink.devbroker.groups.consumer_group import ConsumerMember
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequestTopic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -136,5 +136,5 @@ def _check_group(context: RequestContext, request: OffsetCommitRequest) -> Consu
     )
     member = group.members.get(request.member_id)
     if group.state in _HEARTBEAT_STATES and member is not None:
-        groups.restart_session(group, member, context.now)
+        groups.classic_groups.restart_session(group, member, context.now)
     return None

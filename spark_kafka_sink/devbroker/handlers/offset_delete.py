@@ -24,7 +24,7 @@ from spark_kafka_sink.protocol.messages.offset_delete import (
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
-    from spark_kafka_sink.devbroker.groups.consumer.consumer_group import ConsumerGroup
+    from spark_kafka_sink.devbroker.groups.consumer_group import ConsumerGroup
 
 
 @handles(OffsetDeleteRequest)

@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
-from spark_kafka_sink.devbroker.groups.group_offsets import NO_OFFSET
+from spark_kafka_sink.devbroker.groups.group_offsets import NO_OFFSET, CommittedOffset
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode

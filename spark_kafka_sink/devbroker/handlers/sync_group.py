@@ -6,8 +6,8 @@ group's, gets INCONSISTENT_GROUP_PROTOCOL (KIP-559).
 
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.base.parked import Parked
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.groups.classic_group import Parked
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.join_group import RECHECK_SECONDS
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -29,7 +29,7 @@ def sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupR
             )
         if request.group_id:
             context.cluster.check_group_coordinator(context.node_id, request.group_id)
-        parked = context.cluster.groups.sync(request, context.now)
+        parked = context.cluster.groups.classic_groups.sync(request, context.now)
     response: SyncGroupResponse | None = parked.response
     if response is None:
         return Delayed(context.now + RECHECK_SECONDS, frozenset({parked}), parked)

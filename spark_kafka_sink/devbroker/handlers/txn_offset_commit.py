@@ -11,13 +11,13 @@ OFFSET_METADATA_TOO_LARGE.
 
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.base.internal_topics import group_metadata_partition
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+from spark_kafka_sink.devbroker.base.topic_names import group_metadata_partition
+from spark_kafka_sink.devbroker.groups.consumer_group import (
     ConsumerGroup,
     TopicIdPartition,
 )
+from spark_kafka_sink.devbroker.groups.group_offsets import CommittedOffset
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.transaction_verification import ask_coordinator
 from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.base.internal_topics import (
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.base.topic_names import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
     coordinator_partition,
 )
-from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
-from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.log.storage.batch_builder import build_batch
 from spark_kafka_sink.errors import CorruptRecordError, DecodeError
 from spark_kafka_sink.model import (

@@ -23,11 +23,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.base.internal_topics import (
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.base.topic_names import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.log.log_cleaner import clean, needs_cleaning
 from spark_kafka_sink.devbroker.log.log_loader import load_log
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog

@@ -27,7 +27,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from spark_kafka_sink.devbroker.base.connection_limits import Patience
+from spark_kafka_sink.devbroker.base.broker_settings import Patience
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
     OmitPartitions,

@@ -17,8 +17,10 @@ It makes the decisions of Kafka's TransactionCoordinator 4.3:
 
 Every step changes a copy of an id's metadata, which takes effect once it is written to the log, if
 there is one (`coordinator_log`). A step that cannot be written is not taken, and the producer
-retries. Once the outcome of a transaction is decided, its completion is retried until it succeeds
-(`transaction_marker_manager`). The log is read when the broker starts. Expired ids are removed when
+retries. Once the outcome of a transaction is decided, its completion is retried until it succeeds:
+markers that a partition cannot take now, and the record of the final state, are written again every
+100 ms (Kafka's TransactionMarkerChannelManager), so that a full disk or a missing leader delays the
+completion but never loses it. The log is read when the broker starts. Expired ids are removed when
 they are next looked up.
 """
 
@@ -31,7 +33,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.log.producer_state import MAX_EPOCH
+from spark_kafka_sink.devbroker.log.producer_state import MAX_EPOCH, TransactionMarker
 from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     TRANSACTION_LOG_KEY,
     PartitionsSchema,
@@ -40,18 +42,13 @@ from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     decode_versioned,
     encode_versioned,
 )
-from spark_kafka_sink.devbroker.transactions.transaction_marker_manager import (
-    TransactionMarkerManager,
-)
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import (
     EPOCH_BUMP_VERSION,
-    TransactionMetadata,
-    is_epoch_exhausted,
-)
-from spark_kafka_sink.devbroker.transactions.transaction_state import (
     EXPIRABLE,
     PREPARED,
+    TransactionMetadata,
     TransactionState,
+    is_epoch_exhausted,
 )
 from spark_kafka_sink.model import (
     NO_PRODUCER_EPOCH,
@@ -63,12 +60,10 @@ from spark_kafka_sink.model import (
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-    from spark_kafka_sink.devbroker.base.timers import Timers
+    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
-    from spark_kafka_sink.devbroker.transactions.transaction_marker_manager import WriteMarker
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +81,16 @@ _STATUS = {
     TransactionState.PREPARE_EPOCH_FENCE: 7,
 }
 _STATES = {status: state for state, status in _STATUS.items()}
+#: Error codes after which writing a marker is retried, and the delay before the retry
+#: (TransactionMarkerRequestCompletionHandler).
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+_MARKER_BACKOFF_MS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +108,11 @@ class EndTransaction:
 class TransactionCoordinator:
     """The coordinator of all transactional ids."""
 
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        timers: Timers,
-        *,
-        coordinator_epoch: Callable[[str], int],
-        new_producer_id: Callable[[], int],
-        write_marker: WriteMarker,
-        log: CoordinatorLog,
-    ) -> None:
-        """Start without ids; `coordinator_epoch` returns the epoch of an id's coordinator."""
-        self._settings = settings
-        self._timers = timers
-        self._new_producer_id = new_producer_id
-        self._markers = TransactionMarkerManager(
-            timers,
-            coordinator_epoch=coordinator_epoch,
-            write_marker=write_marker,
-            take_step=self._take_step,
-        )
+    def __init__(self, cluster: ClusterState, log: CoordinatorLog) -> None:
+        """Start without ids."""
+        self._cluster = cluster
+        self._settings = cluster.settings
+        self._timers = cluster.timers
         self._log = log
         self._metadata: dict[str, TransactionMetadata] = {}
 
@@ -135,7 +125,7 @@ class TransactionCoordinator:
         self._metadata = read_transactions(self._log)
         for metadata in self._metadata.values():
             if metadata.state in PREPARED:
-                self._markers.begin_later(metadata, now_ms)
+                self._complete_later(metadata, sorted(metadata.partitions), now_ms)
             elif metadata.state is TransactionState.ONGOING:
                 self._schedule_timeout(metadata, now_ms)
 
@@ -202,7 +192,7 @@ class TransactionCoordinator:
         if metadata is None:
             metadata = TransactionMetadata(
                 transactional_id=transactional_id,
-                producer_id=self._new_producer_id(),
+                producer_id=self._cluster.next_producer_id(),
                 timeout_ms=timeout_ms,
                 last_update_ms=now_ms,
             )
@@ -221,7 +211,7 @@ class TransactionCoordinator:
             expected is None or expected.epoch == metadata.producer_epoch
         ):
             changed.rotate_producer_id(
-                self._new_producer_id(),
+                self._cluster.next_producer_id(),
                 timeout_ms,
                 now_ms,
                 record_last_epoch=expected is not None,
@@ -368,11 +358,15 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         next_producer_id = NO_PRODUCER_ID
         if version >= EPOCH_BUMP_VERSION and metadata.epoch_exhausted:
-            next_producer_id = self._new_producer_id()
+            next_producer_id = self._cluster.next_producer_id()
         decided = replace(metadata)
         decided.prepare_end(_ENDS[committed], version, now_ms, next_producer_id=next_producer_id)
         self._take_step(decided)
-        self._markers.begin(decided, now_ms, delay_ms=self._settings.transaction_marker_delay_ms)
+        partitions = sorted(decided.partitions)
+        if delay_ms := self._settings.transaction_marker_delay_ms:
+            self._complete_later(decided, partitions, now_ms + delay_ms)
+        else:
+            self._complete(decided, partitions, now_ms)
         return decided.identity_after_completion
 
     def _schedule_timeout(self, metadata: TransactionMetadata, now_ms: int) -> None:
@@ -400,6 +394,72 @@ class TransactionCoordinator:
                 self._schedule_timeout(current, check_ms + 1)
 
         self._timers.schedule(check_ms / 1000, check)
+
+    def _complete_later(
+        self,
+        decided: TransactionMetadata,
+        partitions: Sequence[TopicPartition],
+        when_ms: int,
+        *,
+        is_retry: bool = False,
+    ) -> None:
+        self._timers.schedule(
+            when_ms / 1000,
+            lambda now: self._complete(decided, partitions, int(now * 1000), is_retry=is_retry),
+        )
+
+    def _complete(
+        self,
+        decided: TransactionMetadata,
+        partitions: Sequence[TopicPartition],
+        now_ms: int,
+        *,
+        is_retry: bool = False,
+    ) -> None:
+        """Write the markers that the partitions can take; schedule a retry for the others.
+
+        Until all markers and the final state are written, the id's metadata remains `decided`.
+        """
+        marker = TransactionMarker(
+            producer_id=decided.producer_id,
+            producer_epoch=decided.producer_epoch,
+            committed=decided.state is TransactionState.PREPARE_COMMIT,
+            coordinator_epoch=self._cluster.coordinator_epoch(decided.transactional_id),
+            transaction_version=decided.client_version,
+            timestamp=now_ms,
+        )
+        left = []
+        problem: RefusedError | None = None
+        for partition in partitions:
+            try:
+                self._cluster.write_marker(partition, marker)
+            except RefusedError as refused:
+                if refused.error_code not in _RETRIABLE:
+                    # As in TransactionMarkerRequestCompletionHandler: the partition has seen a
+                    # newer epoch, and this transaction is left as it is.
+                    logger.warning(
+                        "cannot write the markers of %s: %s", decided.transactional_id, refused
+                    )
+                    return
+                left.append(partition)
+                problem = refused
+        if not left:
+            completed = replace(decided)
+            completed.complete(now_ms)
+            try:
+                self._take_step(completed)
+            except RefusedError as refused:
+                problem = refused
+            else:
+                return
+        if not is_retry:
+            logger.warning(
+                "cannot complete the transaction of %s, retrying every %d ms: %s",
+                decided.transactional_id,
+                _MARKER_BACKOFF_MS,
+                problem,
+            )
+        self._complete_later(decided, left, now_ms + _MARKER_BACKOFF_MS, is_retry=True)
 
 
 def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:

@@ -9,25 +9,74 @@ IllegalTransitionError and changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.refusal import IllegalTransitionError, RefusedError
 from spark_kafka_sink.devbroker.log.producer_state import MAX_EPOCH
-from spark_kafka_sink.devbroker.transactions.transaction_state import TRANSITIONS, TransactionState
-from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
 
+
+class TransactionState(StrEnum):
+    """The state of a transactional id, with its name in DescribeTransactions.
+
+    PREPARE_EPOCH_FENCE is transient while a producer is fenced, and never visible.
+    """
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+_BETWEEN_TRANSACTIONS = frozenset(
+    {
+        TransactionState.EMPTY,
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.DEAD,
+    }
+)
+
+#: The states that may follow each state. An abort may begin even if nothing was written: with
+#: transaction.version 2 clients abort whenever they are unsure.
+TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: _BETWEEN_TRANSACTIONS,
+    TransactionState.ONGOING: frozenset(
+        {
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_COMMIT,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.PREPARE_EPOCH_FENCE,
+        }
+    ),
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: _BETWEEN_TRANSACTIONS,
+    TransactionState.COMPLETE_ABORT: _BETWEEN_TRANSACTIONS,
+    TransactionState.DEAD: frozenset(),
+}
+
+#: States in which the transaction's markers are being written.
+PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+#: States in which an id may expire.
+EXPIRABLE = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)
+
+
 #: From this transaction.version, the end of every transaction bumps the epoch (KIP-890).
 EPOCH_BUMP_VERSION = 2
 _NO_TIME = -1
-
-
-class IllegalTransitionError(KafkaError):
-    """A transition that the table of states does not allow."""
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:

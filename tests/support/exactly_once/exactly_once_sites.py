@@ -119,8 +119,7 @@ class EmbeddedSite:
         passed: list[bool] = []
 
         def lose(broker: Any) -> None:
-            markers = broker.cluster.transactions._markers
-            write = markers._write_marker
+            write = broker.cluster.write_marker
 
             def write_or_not(place: TopicPartition, marker: Any) -> None:
                 if place.topic == topic:
@@ -129,7 +128,7 @@ class EmbeddedSite:
                         return
                 write(place, marker)
 
-            markers._write_marker = write_or_not
+            broker.cluster.write_marker = write_or_not
 
         self.embedded.call(lose)
         return lambda: passed.count(False)

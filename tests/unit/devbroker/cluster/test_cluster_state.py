@@ -10,10 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
+from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition, validate_topic_name
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -246,7 +246,7 @@ def test_an_unknown_topic_is_found_once_it_exists():
     response = consumer.fetch({0: 0}, topic={"topic_id": unknown})
     codes = [answered(response), answered(consumer.fetch(session=(response.session_id, 1)))]
     topic = broker.cluster.topic("t")
-    broker.cluster._topics._by_id[unknown] = topic
+    broker.cluster.topic_index._by_id[unknown] = topic
     topic.topic_id = unknown
 
     codes.append(answered(consumer.fetch(session=(response.session_id, 2))))

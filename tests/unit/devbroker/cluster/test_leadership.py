@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.devbroker.cluster.leadership import NO_LEADER, Leadership
+from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER, Leadership
 
 ALL = (1, 2, 3)
 

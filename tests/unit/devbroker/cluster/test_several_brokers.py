@@ -16,12 +16,12 @@ import pytest
 
 from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.devbroker import DevBroker, Listener
-from spark_kafka_sink.devbroker.base.internal_topics import (
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_names import (
     COORDINATOR_PARTITIONS,
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.net.faults import NeverAnswer
 from spark_kafka_sink.errors import ConfigError, DeliveryError, KafkaError
 from spark_kafka_sink.protocol.api_keys import ApiKey

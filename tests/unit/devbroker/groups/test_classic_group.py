@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.refusal import IllegalTransitionError, RefusedError
 from spark_kafka_sink.devbroker.base.timers import Timers
-from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, Member
-from spark_kafka_sink.devbroker.groups.group_state import GroupState
-from spark_kafka_sink.devbroker.transactions.transaction_metadata import IllegalTransitionError
+from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, GroupState, Member
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import (
     JoinGroupRequestProtocol,

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.devbroker.base import regular_expression
-from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups import classic_group
+from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
+from spark_kafka_sink.devbroker.groups import classic_group, consumer_groups
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
-from spark_kafka_sink.devbroker.groups.consumer import regex_resolution
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group_records import (
+from spark_kafka_sink.devbroker.groups.consumer_groups import RegexResolution
+from spark_kafka_sink.devbroker.groups.group_records import (
     CONSUMER_GROUP_KEYS,
 )
-from spark_kafka_sink.devbroker.groups.consumer.regex_resolution import RegexResolution
 from spark_kafka_sink.devbroker.log.storage.coordinator_records import version_of
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -233,7 +232,7 @@ def test_a_hostile_expression_is_resolved_a_portion_at_a_time(broker, members, m
 
 def test_each_heartbeat_of_a_resolution_gets_further(monkeypatch):
     """An expression that takes more steps than a heartbeat has for one name gets more."""
-    monkeypatch.setattr(regex_resolution, "MAX_WORK", 10_000)
+    monkeypatch.setattr(consumer_groups, "MAX_WORK", 10_000)
     resolution = RegexResolution("g", ["(.?){25}(.{0,9}b){20}"], frozenset({"ab" * 40}))
     heartbeats = 1
     while not resolution.advance():

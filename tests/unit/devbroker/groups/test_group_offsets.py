@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
-from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
-from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
+from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
+from spark_kafka_sink.devbroker.groups.group_offsets import CommittedOffset, GroupOffsets
 from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group import (
+from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
+from spark_kafka_sink.devbroker.groups.consumer_group import (
     MemberState,
     TopicIdPartition,
 )

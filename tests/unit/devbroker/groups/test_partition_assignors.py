@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicIdPartition
-from spark_kafka_sink.devbroker.groups.consumer.partition_assignors import (
+from spark_kafka_sink.devbroker.groups.consumer_group import TopicIdPartition
+from spark_kafka_sink.devbroker.groups.partition_assignors import (
     ASSIGNORS,
     AssignedMember,
     assign,

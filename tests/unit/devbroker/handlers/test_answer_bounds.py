@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.group_joins import MAX_PROTOCOLS
+from spark_kafka_sink.devbroker.groups.classic_groups import MAX_PROTOCOLS
 from spark_kafka_sink.devbroker.log.log_manager import LogManager
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (

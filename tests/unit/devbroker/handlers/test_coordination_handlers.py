@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.devbroker.base.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest

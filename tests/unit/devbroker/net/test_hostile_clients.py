@@ -15,7 +15,7 @@ import time
 import pytest
 
 from spark_kafka_sink.devbroker import ConnectionLimits, DevBroker
-from spark_kafka_sink.devbroker.base.connection_limits import Patience
+from spark_kafka_sink.devbroker.base.broker_settings import Patience
 from spark_kafka_sink.devbroker.net import connection
 from spark_kafka_sink.devbroker.net.dispatcher import Lane
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver

@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.transactions.transaction_coordinator import EndTransaction
-from spark_kafka_sink.devbroker.transactions.transaction_state import TransactionState
+from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.devbroker.broker_requests import NOW

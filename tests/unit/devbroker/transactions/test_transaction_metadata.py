@@ -10,9 +10,9 @@ from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import (
     IllegalTransitionError,
     TransactionMetadata,
+    TransactionState,
     is_epoch_exhausted,
 )
-from spark_kafka_sink.devbroker.transactions.transaction_state import TransactionState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 

@@ -14,7 +14,7 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
-from spark_kafka_sink.devbroker.groups.committed_offset import CommittedOffset
+from spark_kafka_sink.devbroker.groups.group_offsets import CommittedOffset
 from spark_kafka_sink.devbroker.log.storage import disk
 from spark_kafka_sink.devbroker.log.storage.data_directory import DataDirectory
 from spark_kafka_sink.errors import ConfigError

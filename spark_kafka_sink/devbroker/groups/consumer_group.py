@@ -3,7 +3,7 @@
 The counterpart of Kafka's ConsumerGroup, ConsumerGroupMember and Assignment. The group's epoch
 rises when its members, their subscriptions or their topics change; the coordinator then computes a
 new target assignment, whose epoch is that of the group. Each member moves from its current
-assignment to its target on its own (`current_assignment`), and its epoch follows.
+assignment to its target on its own (`reconcile`), and its epoch follows.
 
 Members are immutable, and a group is changed by changing a copy: whatever fails halfway, such as
 writing the change to disk, changes nothing.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.cluster.partition import Topic
     from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
-    from spark_kafka_sink.devbroker.groups.consumer.regex_resolution import RegexResolution
+    from spark_kafka_sink.devbroker.groups.consumer_groups import RegexResolution
 
 DEFAULT_ASSIGNOR = "uniform"
 #: The first version of OffsetCommit in which a member can send its epoch.
@@ -326,3 +326,92 @@ class ConsumerGroup:
                 f"The received member epoch {epoch} does not match the expected member epoch "
                 f"{member.member_epoch}.",
             )
+
+
+def reconcile(
+    member: ConsumerMember,
+    target: Collection[TopicIdPartition],
+    target_epoch: int,
+    *,
+    subscribed: Collection[uuid.UUID],
+    subscription_changed: bool,
+    taken: Collection[TopicIdPartition],
+    owned: Collection[TopicIdPartition] | None,
+) -> ConsumerMember:
+    """Return a member in its next state, or as it is if it can make no progress.
+
+    A member first revokes the partitions that it is to lose, and confirms this by no longer listing
+    them among the partitions that it owns. Then it moves to the epoch of the target assignment and
+    receives its new partitions, except for those that another member has not revoked yet: it
+    receives them with a later heartbeat (CurrentAssignmentBuilder).
+
+    `subscribed` are the ids of the topics to which it subscribes, `taken` the partitions of other
+    members, and `owned` those that it says it owns, None if that did not change.
+    """
+    if member.is_reconciled_to(target_epoch) and not subscription_changed:
+        return member
+    waits = member.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(
+        owned, member.pending_revocation
+    )
+    if waits or member.is_reconciled_to(target_epoch):
+        return _without_unsubscribed(member, subscribed, owned) if subscription_changed else member
+    subscribed_target = {partition for partition in target if partition.topic_id in subscribed}
+    return _next_assignment(member, subscribed_target, target_epoch, taken, owned)
+
+
+def _owns_any(
+    owned: Collection[TopicIdPartition] | None, revoked: Collection[TopicIdPartition]
+) -> bool:
+    """Return whether a member still owns revoked partitions; it does until it says otherwise."""
+    return owned is None or not set(revoked).isdisjoint(owned)
+
+
+def _without_unsubscribed(
+    member: ConsumerMember,
+    subscribed: Collection[uuid.UUID],
+    owned: Collection[TopicIdPartition] | None,
+) -> ConsumerMember:
+    """Return a member without the partitions of topics to which it no longer subscribes."""
+    assigned = {p: epoch for p, epoch in member.assigned.items() if p.topic_id in subscribed}
+    if len(assigned) == len(member.assigned):
+        return member
+    removed = {p: epoch for p, epoch in member.assigned.items() if p not in assigned}
+    pending = {**member.pending_revocation, **removed}
+    if not _owns_any(owned, pending):
+        return replace(member, assigned=assigned, previous_member_epoch=member.member_epoch)
+    return replace(
+        member,
+        state=MemberState.UNREVOKED_PARTITIONS,
+        previous_member_epoch=member.member_epoch,
+        assigned=assigned,
+        pending_revocation=pending,
+    )
+
+
+def _next_assignment(
+    member: ConsumerMember,
+    target: set[TopicIdPartition],
+    target_epoch: int,
+    taken: Collection[TopicIdPartition],
+    owned: Collection[TopicIdPartition] | None,
+) -> ConsumerMember:
+    kept = {p: epoch for p, epoch in member.assigned.items() if p in target}
+    revoked = {p: epoch for p, epoch in member.assigned.items() if p not in target}
+    if revoked and _owns_any(owned, revoked):
+        return replace(
+            member,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            previous_member_epoch=member.member_epoch,
+            assigned=kept,
+            pending_revocation=revoked,
+        )
+    missing = target - kept.keys()
+    unreleased = missing.intersection(taken)
+    return replace(
+        member,
+        state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
+        member_epoch=target_epoch,
+        previous_member_epoch=member.member_epoch,
+        assigned=kept | dict.fromkeys(missing - unreleased, target_epoch),
+        pending_revocation={},
+    )

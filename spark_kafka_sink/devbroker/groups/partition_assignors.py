@@ -11,7 +11,7 @@ from bisect import insort
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.groups.consumer.consumer_group import TopicIdPartition
+from spark_kafka_sink.devbroker.groups.consumer_group import TopicIdPartition
 
 if TYPE_CHECKING:
     import uuid

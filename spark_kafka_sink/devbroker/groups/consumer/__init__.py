@@ -1,1 +1,0 @@
-"""Consumer groups of the new protocol: their state, assignors, reconciliation and records."""
