@@ -26,7 +26,7 @@ from benchmarks.payloads import (
 )
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.record.writing.arrow import record_columns
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 from tests.support.kafka.java_tools import run_java_tool
 
 with warnings.catch_warnings():

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.measuring import heading, progress, table, verdict
 from benchmarks.payloads import BATCH_ROWS, record_batch
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 from spark_kafka_sink.record.kernel.kernel import (
     SLOT_DTYPE,
     STICKY_DTYPE,
@@ -17,7 +18,6 @@ from spark_kafka_sink.record.kernel.kernel import (
     assign_slots,
 )
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
-from spark_kafka_sink.record.writing.arrow import record_columns
 
 if TYPE_CHECKING:
     from benchmarks.setting import Setting

@@ -30,6 +30,7 @@ from spark_kafka_sink.protocol.messages.produce import (
     TopicProduceData,
 )
 from spark_kafka_sink.protocol.registry import decode_response, encode_request
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.kernel.kernel import (
     SLOT_DTYPE,
@@ -40,7 +41,6 @@ from spark_kafka_sink.record.kernel.kernel import (
     assign_slots,
 )
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, write_header
-from spark_kafka_sink.record.writing.arrow import record_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

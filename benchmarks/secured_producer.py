@@ -24,7 +24,7 @@ from benchmarks.payloads import (
 from benchmarks.setting import check_count, processes_of
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.record.writing.arrow import record_columns
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 from tests.support.kafka.kafka_docker import DockerNodes
 from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.kafka.process_nodes import ProcessNodes

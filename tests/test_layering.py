@@ -208,10 +208,10 @@ def test_a_planted_violation_is_found(path, source, expected):
     ("path", "source"),
     [
         ("record/kernel/kernel.py", "from spark_kafka_sink.record.columns import RecordColumns"),
-        ("record/decode.py", "from spark_kafka_sink.record.varint import decode_varint"),
+        ("record/decode.py", "from spark_kafka_sink.record.default_record import decode_varint"),
         ("record/decode.py", "from .varint import decode_varint"),
         ("devbroker/net/server.py", "from spark_kafka_sink.devbroker import broker"),
-        ("record/writing/arrow.py", "import pyarrow as pa"),
+        ("record/arrow/record_columns.py", "import pyarrow as pa"),
         (
             "producer/sending/sender.py",
             "import asyncio\nfrom spark_kafka_sink.network.cluster import metadata",

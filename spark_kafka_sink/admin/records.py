@@ -23,7 +23,7 @@ from spark_kafka_sink.record.decode import (
     decode_control_record,
     decode_record_batch,
 )
-from spark_kafka_sink.record.encode import encode_record
+from spark_kafka_sink.record.default_record import encode_record
 from spark_kafka_sink.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
     decode_header,

@@ -21,7 +21,7 @@ from spark_kafka_sink.consumer.subscription.subscription_state import UseOfFetch
 from spark_kafka_sink.consumer.topic_updates import why_missing
 from spark_kafka_sink.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

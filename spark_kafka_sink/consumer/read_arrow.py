@@ -35,7 +35,7 @@ from spark_kafka_sink.consumer.read_arguments import (
     selections,
 )
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -49,8 +49,8 @@ from spark_kafka_sink.producer.records.record_preparation import (
 )
 from spark_kafka_sink.producer.records.serializers import resolve_serializers
 from spark_kafka_sink.producer.transactional_calls import TransactionalCalls
+from spark_kafka_sink.record.arrow.record_columns import record_batches, record_columns
 from spark_kafka_sink.record.columns import RECORD_FIELDS
-from spark_kafka_sink.record.writing.arrow import record_batches, record_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

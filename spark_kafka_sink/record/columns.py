@@ -1,7 +1,8 @@
 """Columns of records, as numpy arrays that are views of existing buffers.
 
-This is the boundary between Arrow (`record.writing.arrow` builds the columns) and the compiled
-kernels (which read them through `RecordColumns.table`). Neither pyarrow nor numba is imported here.
+This is the boundary between Arrow (`record.arrow.record_columns` builds the columns) and the
+compiled kernels (which read them through `RecordColumns.table`). Neither pyarrow nor numba is
+imported here.
 
 Rules:
 - A column of byte strings has Arrow's layout with 64-bit offsets: row i is

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES
 from spark_kafka_sink.record.compression import CompressionType, decompress
+from spark_kafka_sink.record.default_record import read_varint, read_varlong
 from spark_kafka_sink.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
     RecordBatchHeader,
     split_record_batches,
     validate_record_batch,
 )
-from spark_kafka_sink.record.varint import read_varint, read_varlong
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

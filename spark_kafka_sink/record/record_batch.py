@@ -13,15 +13,18 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import crc32c as _crc32c
+
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_SEQUENCE
 from spark_kafka_sink.record.compression import CompressionType
-from spark_kafka_sink.record.crc32c import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from typing_extensions import Buffer
+
+    from spark_kafka_sink.record.decode import ControlRecordType
 
 RECORD_BATCH_HEADER: Final = struct.Struct(
     ">"
@@ -273,3 +276,70 @@ def split_record_batches(buffer: Buffer) -> Iterator[memoryview]:
             return
         yield view[position : position + size]
         position += size
+
+
+def crc32c(data: Buffer, crc: int = 0) -> int:
+    """Return the CRC-32C of `data`, continuing from `crc`, the checksum of the bytes before it.
+
+    The package of this name uses the processor's instruction, and releases the GIL for large data.
+    """
+    checksum: int = _crc32c.crc32c(data, crc)
+    return checksum
+
+
+# --- transaction markers
+
+_VERSION: Final = 0
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+#: length, attributes, timestamp delta 0, offset delta 0, key length: one byte each; all but the
+#: attributes are zigzag varints.
+_RECORD_START: Final = struct.Struct(">BBBBB")
+
+
+def _zigzag(number: int) -> int:
+    """Encode a length below 64 as its varint, which is one byte."""
+    return number << 1
+
+
+#: Everything after the length: five single bytes (attributes, both deltas, both lengths), the key,
+#: the value, and the number of headers.
+_RECORD_LENGTH: Final = 5 + _KEY.size + _VALUE.size + 1
+
+
+def transaction_marker(
+    marker_type: ControlRecordType,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+) -> bytearray:
+    """Build the batch that ends a transaction in a partition (KIP-98), with base offset 0.
+
+    It has one record, is transactional and a control batch, and has no sequence number:
+
+        key    version int16 (0), type int16 (0 abort, 1 commit)
+        value  version int16 (0), coordinatorEpoch int32
+
+    Only brokers write markers (MemoryRecords.withEndTransactionMarker); `decode_control_record`
+    reads them.
+    """
+    payload = b"".join(
+        (
+            _RECORD_START.pack(_zigzag(_RECORD_LENGTH), 0, 0, 0, _zigzag(_KEY.size)),
+            _KEY.pack(_VERSION, marker_type),
+            bytes([_zigzag(_VALUE.size)]),
+            _VALUE.pack(_VERSION, coordinator_epoch),
+            b"\0",
+        )
+    )
+    return uncompressed_transactional_batch(
+        payload,
+        timestamp_ms=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+        control=True,
+    )

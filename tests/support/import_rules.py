@@ -104,10 +104,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "record": {
         TOP: (),
-        "compilation": (),
-        "kernel": (TOP, "compilation"),
-        "reading": (TOP, "kernel"),
-        "writing": (TOP, "kernel"),
+        "kernel": (TOP,),
+        "arrow": (TOP, "kernel"),
     },
     "admin": {
         "values": (),
@@ -217,15 +215,14 @@ GUARDED: dict[str, tuple[str, ...]] = {
     ),
     "pyarrow": (
         "devbroker/topic_records.py",
-        "record/writing/*.py",
-        "record/reading/*.py",
+        "record/arrow/*.py",
         "consumer/*.py",
         "spark/report/*.py",
         "spark/sink/*.py",
         "spark/source/*.py",
     ),
-    "numba": ("record/compilation/*.py",),
-    "llvmlite": ("record/compilation/*.py", "record/kernel/kernel_crc32c.py"),
+    "numba": ("record/kernel/kernel_compiler.py",),
+    "llvmlite": ("record/kernel/kernel_*.py",),
     "time": (
         "network/network_client.py",
         "producer/producer_core.py",

@@ -66,7 +66,7 @@ ORDER = (
     "tests/kafka/test_exactly_once_kills.py",
     "tests/unit/exactly_once/test_refused_decisions.py",
     "tests/kafka/test_spark_streams.py",
-    "tests/unit/record/compilation/test_kernel_cache.py",
+    "tests/unit/record/kernel/test_kernel_cache.py",
     "tests/platforms/test_connect.py",
     "tests/model/test_exactly_once_model.py",
     "tests/unit/producer/batch/test_process_memory.py",
@@ -75,7 +75,7 @@ ORDER = (
     "tests/spark/test_demo.py",
     "tests/kafka/test_consume_transform_produce.py",
     "access control",
-    "tests/unit/record/compilation/test_warm_cache.py",
+    "tests/unit/record/kernel/test_warm_cache.py",
     "tests/unit/test_coverage_fuzz.py",
     "tests/spark/test_python_memory_limit.py",
 )

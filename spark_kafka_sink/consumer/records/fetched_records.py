@@ -31,15 +31,15 @@ from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, De
 from spark_kafka_sink.consumer.records.record_rows import LeaderEpochs, RecordRows, consumer_records
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES, NO_LEADER_EPOCH
-from spark_kafka_sink.record.decode import DecodeBudget, decode_payload
-from spark_kafka_sink.record.kernel.decode_state import BYTES_PER_HEADER
-from spark_kafka_sink.record.reading.record_decoder import (
+from spark_kafka_sink.record.arrow.record_decoder import (
     DEFAULT_MAX_ROWS,
     BatchIndex,
     RecordDecoder,
     memory_limit,
 )
-from spark_kafka_sink.record.reading.schema import RECORD_SCHEMA, arrow_schema
+from spark_kafka_sink.record.arrow.schema import RECORD_SCHEMA, arrow_schema
+from spark_kafka_sink.record.decode import DecodeBudget, decode_payload
+from spark_kafka_sink.record.kernel.decode_state import BYTES_PER_HEADER
 from spark_kafka_sink.record.record_batch import check_crc, decode_header, split_record_batches
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class FetchedRecords:
     def take_arrow(
         self, schema: pa.Schema, max_rows: int | None = None, max_bytes: float = inf
     ) -> list[pa.RecordBatch]:
-        """Return the next records as Arrow, at most `max_rows`; see `record.reading.schema`.
+        """Return the next records as Arrow, at most `max_rows`; see `record.arrow.schema`.
 
         Once they take `max_bytes`, no further ones are decoded. The memory is not copied. If a
         record cannot be returned, those before it are, and the next call raises CorruptRecordError.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.records.deserializers import Deserializers, ResolvedDeserializer
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.record.reading.record_decoder import BatchIndex
+    from spark_kafka_sink.record.arrow.record_decoder import BatchIndex
 
 #: The part of a record that a deserializer reads.
 Part: TypeAlias = Literal["key", "value"]
@@ -124,7 +124,7 @@ class _BytesColumn:
 
 
 class RecordRows:
-    """Rows with the columns of `record.reading.schema.RECORD_SCHEMA`."""
+    """Rows with the columns of `record.arrow.schema.RECORD_SCHEMA`."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         keys, values, offsets, timestamps, timestamp_types, headers = rows.columns

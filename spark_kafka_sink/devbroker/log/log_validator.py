@@ -25,7 +25,6 @@ from spark_kafka_sink.record.compression import (
     DecompressedTooLargeError,
     decompressed_chunks,
 )
-from spark_kafka_sink.record.crc32c import crc32c
 from spark_kafka_sink.record.kernel.validation_values import (
     MAX_REFUSED_RECORDS,
     Expectation,
@@ -34,7 +33,7 @@ from spark_kafka_sink.record.kernel.validation_values import (
     RefusedByTopic,
     Validation,
 )
-from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, decode_header
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, crc32c, decode_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,8 +37,8 @@ from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
 from spark_kafka_sink.devbroker.log.storage.transaction_index import AbortedTxn
 from spark_kafka_sink.model import NO_PRODUCER_ID
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.record.control_batch import transaction_marker
 from spark_kafka_sink.record.decode import ControlRecordType, DecodeBudget, decode_within
+from spark_kafka_sink.record.record_batch import transaction_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from spark_kafka_sink.devbroker.log.producer_state import (
     ProducerStateEntry,
 )
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.record.crc32c import crc32c
+from spark_kafka_sink.record.record_batch import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.producer.batch.producer_batch import empty_header
 from spark_kafka_sink.record.compression import decompress
 from spark_kafka_sink.record.compression_ratio import CompressionRatioEstimator
+from spark_kafka_sink.record.default_record import split_payload
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
-from spark_kafka_sink.record.split import split_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -29,7 +29,7 @@ from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch, empty_
 from spark_kafka_sink.producer.batch.row_history import BatchRows, RowHistory, RowOrigin
 from spark_kafka_sink.producer.gathering.open_batches import NO_SLOT, FilledBlock, OpenBatches
 from spark_kafka_sink.record.compression import CompressionType
-from spark_kafka_sink.record.encode import encode_record
+from spark_kafka_sink.record.default_record import encode_record
 from spark_kafka_sink.record.kernel.kernel import NO_INDEXES, AppendStatus, append_rows
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 

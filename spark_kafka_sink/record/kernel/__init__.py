@@ -1,1 +1,1 @@
-"""The compiled loops that write and read records."""
+"""The compiled loops that write and read records, and how functions become such kernels."""

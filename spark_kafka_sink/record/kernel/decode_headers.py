@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spark_kafka_sink.record.compilation.kernel_support import (
+from spark_kafka_sink.record.kernel.decode_state import (
+    CONTROL_FLAG,
+    MAX_INT64,
+    DecodeStatus,
+    Stage,
+)
+from spark_kafka_sink.record.kernel.kernel_crc32c import SMALL_BYTES, small_crc32c
+from spark_kafka_sink.record.kernel.kernel_support import (
     kernel_part,
     load_big_int16,
     load_big_int32,
@@ -21,13 +28,6 @@ from spark_kafka_sink.record.compilation.kernel_support import (
     load_int64,
     store_uint8,
 )
-from spark_kafka_sink.record.kernel.decode_state import (
-    CONTROL_FLAG,
-    MAX_INT64,
-    DecodeStatus,
-    Stage,
-)
-from spark_kafka_sink.record.kernel.kernel_crc32c import SMALL_BYTES, small_crc32c
 from spark_kafka_sink.record.kernel.kernel_unpack import unpack_lz4, unpack_snappy
 
 LOG_OVERHEAD: Final = 12

@@ -13,13 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spark_kafka_sink.record.compilation.kernel_loader import Items
-from spark_kafka_sink.record.compilation.kernel_support import (
-    kernel,
-    kernel_part,
-    load_big_int32,
-    load_big_int64,
-)
 from spark_kafka_sink.record.kernel.decode_headers import (
     LAST_OFFSET_DELTA_OFFSET,
     LEADER_EPOCH_OFFSET,
@@ -35,6 +28,13 @@ from spark_kafka_sink.record.kernel.decode_state import (
     LOG_APPEND_TIME_FLAG,
     DecodeStatus,
     Stage,
+)
+from spark_kafka_sink.record.kernel.kernel_support import (
+    Items,
+    kernel,
+    kernel_part,
+    load_big_int32,
+    load_big_int64,
 )
 
 if TYPE_CHECKING:

@@ -10,15 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spark_kafka_sink.record.compilation.kernel_support import (
-    copy_bytes,
-    kernel_part,
-    load_byte,
-    move_16_bytes,
-    store_int32,
-    store_int64,
-    store_uint8,
-)
 from spark_kafka_sink.record.kernel.decode_headers import end_transaction
 from spark_kafka_sink.record.kernel.decode_state import (
     BYTES_PER_HEADER,
@@ -27,6 +18,15 @@ from spark_kafka_sink.record.kernel.decode_state import (
     LOG_APPEND_TIME_FLAG,
     MAX_INT64,
     DecodeStatus,
+)
+from spark_kafka_sink.record.kernel.kernel_support import (
+    copy_bytes,
+    kernel_part,
+    load_byte,
+    move_16_bytes,
+    store_int32,
+    store_int64,
+    store_uint8,
 )
 from spark_kafka_sink.record.kernel.kernel_utf8 import is_ascii, write_utf8
 

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from spark_kafka_sink.record.columns import COLUMNS_DTYPE, NULL_PARTITION, NULL_TIMESTAMP
-from spark_kafka_sink.record.compilation.kernel_loader import Items
-from spark_kafka_sink.record.compilation.kernel_support import (
+from spark_kafka_sink.record.kernel.kernel_hashes import key_number
+from spark_kafka_sink.record.kernel.kernel_support import (
+    Items,
     copy_bytes,
     inlined_part,
     kernel,
@@ -39,7 +40,6 @@ from spark_kafka_sink.record.compilation.kernel_support import (
     significant_bits,
     store_uint8,
 )
-from spark_kafka_sink.record.kernel.kernel_hashes import key_number
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """CRC-32C as a part of compiled kernels, for batches so small that a call from Python costs more.
 
 Processors of the x86-64 kind have an instruction for it. On others, eight tables take eight bytes
-at a time ("slicing by 8"). For large buffers, the library behind `record.crc32c` is faster than
-both.
+at a time ("slicing by 8"). For large buffers, the library behind `record_batch.crc32c` is faster
+than both.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from llvmlite import binding
 
-from spark_kafka_sink.record.compilation.kernel_cache import is_for_this_processor
-from spark_kafka_sink.record.compilation.kernel_support import (
+from spark_kafka_sink.record.kernel.kernel_cache import is_for_this_processor
+from spark_kafka_sink.record.kernel.kernel_support import (
     instruction,
     kernel_part,
     load_byte,

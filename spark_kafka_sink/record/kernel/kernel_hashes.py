@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from spark_kafka_sink.record.compilation.kernel_support import (
+from spark_kafka_sink.record.kernel.kernel_support import (
     kernel,
     kernel_part,
     load_uint8,

@@ -25,8 +25,8 @@ from spark_kafka_sink.record.columns import (
     BytesColumn,
     null_column,
 )
-from spark_kafka_sink.record.compilation.kernel_loader import Items
-from spark_kafka_sink.record.compilation.kernel_support import (
+from spark_kafka_sink.record.kernel.kernel_support import (
+    Items,
     copy_bytes,
     kernel,
     load_int32,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_kafka_sink.record.compilation.kernel_support import (
+from spark_kafka_sink.record.kernel.kernel_support import (
     copy_bytes,
     kernel_part,
     load_big_int64,

@@ -7,7 +7,7 @@ three of them together.
 
 from __future__ import annotations
 
-from spark_kafka_sink.record.compilation.kernel_support import (
+from spark_kafka_sink.record.kernel.kernel_support import (
     kernel_part,
     load_byte,
     load_int64,

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from spark_kafka_sink.record.compilation.kernel_loader import Items
-from spark_kafka_sink.record.compilation.kernel_support import kernel, kernel_part, load_byte
+from spark_kafka_sink.record.kernel.kernel_support import Items, kernel, kernel_part, load_byte
 from spark_kafka_sink.record.kernel.validation_values import (
     MAX_REFUSED_RECORDS,
     RecordProblem,

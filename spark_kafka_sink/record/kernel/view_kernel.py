@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from spark_kafka_sink.record.compilation.kernel_loader import Items
-from spark_kafka_sink.record.compilation.kernel_support import kernel, load_int64, load_uint8
+from spark_kafka_sink.record.kernel.kernel_support import Items, kernel, load_int64, load_uint8
 
 if TYPE_CHECKING:
     from spark_kafka_sink.record.columns import Int64Array

@@ -133,7 +133,7 @@ class _Writer:
     def append(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        from spark_kafka_sink.record.writing.arrow import record_columns
+        from spark_kafka_sink.record.arrow.record_columns import record_columns
 
         columns = record_columns(batch, topic=self._topic, first_row=self._rows)
         if self._producer is None:

@@ -8,7 +8,7 @@ from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.record.record_batch import decode_header
 from tests.support.record.reading.fetched_rows import (
     PARTITION,

@@ -10,7 +10,7 @@ from spark_kafka_sink.consumer.consumer_client import ConsumerClient
 from spark_kafka_sink.consumer.range_reader import PartitionRange, read_range
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -26,7 +26,7 @@ from spark_kafka_sink.exactly_once.plan import Plan, Prepared
 from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
 from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.record.writing.arrow import record_columns
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

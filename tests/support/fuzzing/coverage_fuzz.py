@@ -35,8 +35,8 @@ _INSTRUMENTED = (
     "spark_kafka_sink.record.decode",
     "spark_kafka_sink.record.record_batch",
     "spark_kafka_sink.record.compression",
-    "spark_kafka_sink.record.varint",
-    "spark_kafka_sink.record.reading",
+    "spark_kafka_sink.record.default_record",
+    "spark_kafka_sink.record.arrow",
     "spark_kafka_sink.devbroker.sasl",
     "spark_kafka_sink.devbroker.handlers",
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.record.writing.arrow import record_columns
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 from spark_kafka_sink.record.decode import Header, Record, decode_record_batch
-from spark_kafka_sink.record.writing.arrow import record_columns
 from tests.support.record.kernel_batches import write_records
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from spark_kafka_sink.record.writing.arrow import record_columns
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 from tests.support.producer.producing import producer_for
 from tests.support.record.numbered_rows import RowCheck, check_rows, read_numbers
 from tests.support.record.text_rows import numbered_values

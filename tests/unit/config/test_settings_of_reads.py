@@ -16,7 +16,7 @@ from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
 from tests.support.spark.fake_source import FakeClients
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from spark_kafka_sink.consumer import range_reader
-from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
+from spark_kafka_sink.record.arrow.record_decoder import RecordDecoder
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_LOCAL_TIMESTAMP
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.testing import (
     AlterRecords,
     AlterResponse,

@@ -25,7 +25,7 @@ from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.cluster import unreached_nodes
 from spark_kafka_sink.network.first_contact import UnreachedError
 from spark_kafka_sink.network.network_client import NetworkClient
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.spark.sink import exactly_once_write
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster
 from tests.support.kafka.real_kafka import wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_kafka_sink.record.crc32c import crc32c
+from spark_kafka_sink.record.record_batch import crc32c
 
 
 def test_the_standard_check_value_is_reproduced():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_records
-from spark_kafka_sink.record.encode import encode_record
+from spark_kafka_sink.record.default_record import encode_record
 from spark_kafka_sink.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
     RecordBatchHeader,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
-from spark_kafka_sink.record.split import split_payload
+from spark_kafka_sink.record.default_record import split_payload
 from tests.support.record.kernel_batches import Written, columns_of, write_records
 from tests.support.record.plain_batches import PlainRecord
 

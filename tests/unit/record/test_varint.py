@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.record.varint import encode_varint, read_varint, read_varlong
+from spark_kafka_sink.record.default_record import encode_varint, read_varint, read_varlong
 from tests.support.record.plain_batches import varint as plain_varint
 
 INTS = st.integers(-(2**31), 2**31 - 1)

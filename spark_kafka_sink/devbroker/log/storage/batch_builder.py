@@ -9,9 +9,13 @@ import struct
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.record.compression import CompressionType, Compressor
-from spark_kafka_sink.record.crc32c import crc32c
-from spark_kafka_sink.record.encode import encode_record
-from spark_kafka_sink.record.record_batch import MAGIC, RECORD_BATCH_HEADER, RECORD_BATCH_OVERHEAD
+from spark_kafka_sink.record.default_record import encode_record
+from spark_kafka_sink.record.record_batch import (
+    MAGIC,
+    RECORD_BATCH_HEADER,
+    RECORD_BATCH_OVERHEAD,
+    crc32c,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
+from spark_kafka_sink.record.arrow.record_decoder import RecordDecoder
 from tests.support.record.reading.fetched_rows import PARTITION, TOPIC, as_rows, fetched_rows
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.record.reading import output, record_decoder
+from spark_kafka_sink.record.arrow import record_decoder
 from tests.support.record.reading.fetched_rows import PARTITION, TOPIC
 from tests.support.record.reading.guarded_memory import guarded_array
 from tests.support.record.reading.random_answers import random_answer, random_reading
@@ -32,7 +32,7 @@ def main(seed: int, answers: int) -> None:
     at_end = random_.random() < 0.5
     decompress = record_decoder.decompress
     # Arrays that are not copied from elsewhere end at a guarded page.
-    output.np = SimpleNamespace(**{**vars(np), "empty": guarded_array})
+    record_decoder.np = SimpleNamespace(**{**vars(np), "empty": guarded_array})
     record_decoder.decompress = lambda *arguments: guarded(
         bytes(decompress(*arguments)), at_end=at_end
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.record_decoder import RecordDecoder
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from tests.support.record.reading.fetched_rows import PARTITION, TOPIC, as_rows
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.record.record_batch import decode_header
 from tests.support.record.reading.fetched_rows import complete_batches, fetched_rows
 from tests.support.record.reading.random_answers import random_answer, random_reading

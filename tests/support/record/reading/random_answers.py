@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.record.compression import CompressionType, Compressor
-from spark_kafka_sink.record.reading.schema import arrow_schema
 from tests.support.fuzzing.random_bytes import changed
 from tests.support.record.plain_batches import PlainRecord, encode_record, plain_batch, varint
 

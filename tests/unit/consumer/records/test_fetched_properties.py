@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.consumer.records.deserializers import Deserializers, ResolvedDeserializer
 from spark_kafka_sink.consumer.records.fetched_records import DEFAULT_FEW_RECORDS, RecordDecoders
 from spark_kafka_sink.errors import CorruptRecordError, RecordDeserializationError
-from spark_kafka_sink.record.reading.schema import arrow_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from tests.support.consumer.fetched import end_of, expected_records, fetched
 from tests.support.record.reading.random_answers import random_answer, random_reading
 

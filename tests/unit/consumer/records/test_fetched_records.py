@@ -9,8 +9,8 @@ import pytest
 from spark_kafka_sink.consumer.records import fetched_records
 from spark_kafka_sink.consumer.records.fetched_records import FewBatches, RecordDecoders
 from spark_kafka_sink.errors import CorruptRecordError, SchemaError
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.record.compression import CompressionType
-from spark_kafka_sink.record.reading.schema import arrow_schema
 from tests.support.consumer.fetched import ORDERS, fetched
 from tests.support.record.plain_batches import PlainRecord, encode_record, plain_batch
 

@@ -28,8 +28,7 @@ from spark_kafka_sink.devbroker.log.producer_state import (
 from spark_kafka_sink.devbroker.log.storage.files import AppendFile, OpenFiles
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.record.crc32c import crc32c
-from spark_kafka_sink.record.record_batch import decode_header
+from spark_kafka_sink.record.record_batch import crc32c, decode_header
 from tests.support.devbroker.log_script import (
     SMALL,
     STEPS,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.record.compilation.kernel_support import kernel
-from spark_kafka_sink.record.crc32c import crc32c
 from spark_kafka_sink.record.kernel import kernel_crc32c
 from spark_kafka_sink.record.kernel.kernel_crc32c import small_crc32c, table_crc32c
+from spark_kafka_sink.record.kernel.kernel_support import kernel
+from spark_kafka_sink.record.record_batch import crc32c
 
 
 @kernel(1, int, int)

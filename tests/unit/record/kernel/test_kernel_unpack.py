@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.record.compilation.kernel_support import kernel
 from spark_kafka_sink.record.compression import CompressionType, Compressor, decompress
+from spark_kafka_sink.record.kernel.kernel_support import kernel
 from spark_kafka_sink.record.kernel.kernel_unpack import UNPACK_SLACK, unpack_lz4, unpack_snappy
 from tests.support.fuzzing.random_bytes import changed
 from tests.support.record.reading.guarded_memory import guarded_array

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.record.compilation.kernel_support import kernel
 from spark_kafka_sink.record.decode import decode_utf8
+from spark_kafka_sink.record.kernel.kernel_support import kernel
 from spark_kafka_sink.record.kernel.kernel_utf8 import is_ascii, write_utf8
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "java_utf8.json"

@@ -6,24 +6,72 @@ checked, or below a slot's or a buffer's limit. Numbers in a record batch are bi
 variable-length; those in Arrow's buffers have native byte order, which is little-endian on every
 machine that numba supports.
 
-A kernel's machine code is loaded from the cache when its module is imported, without numba, whose
-import takes longer than a small write. Only what is not cached is compiled, by `kernel_compiler`.
+A kernel's machine code is loaded from the cache when its module is imported, by llvmlite alone:
+numba's import takes longer than a small write. Only what is not cached is compiled, by
+`kernel_compiler`.
 """
 
 from __future__ import annotations
 
 import ctypes
-from functools import cached_property
+import threading
+from contextlib import suppress
+from functools import cache, cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
-from spark_kafka_sink.record.compilation.kernel_cache import read_code, write_code
-from spark_kafka_sink.record.compilation.kernel_loader import load_code
+from llvmlite import binding
+
+from spark_kafka_sink.record.kernel.kernel_cache import read_code, write_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.record.compilation.kernel_loader import Parameter
+    import numpy as np
+
+
+#: Threads that import kernels at once must not make two engines: the code of one would be released.
+_LOADING: Final = threading.Lock()
+
+
+class Items(NamedTuple):
+    """The type of a parameter: a contiguous numpy array."""
+
+    dtype: np.dtype[Any]
+    dimensions: int = 1
+
+
+#: The type of a kernel's parameter: a signed number of 64 bits, or an array.
+Parameter: TypeAlias = "type[int] | Items"
+
+
+def target_machine(**options: Any) -> Any:
+    """Return a machine for which LLVM can make code that this process loads."""
+    with suppress(RuntimeError):  # It is an error from llvmlite 0.45 on, which needs it no more.
+        binding.initialize()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple()
+    return target.create_target_machine(codemodel="jitdefault", jit=True, **options)
+
+
+@cache
+def _engine() -> Any:
+    return binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
+
+
+def load_code(name: str, code: bytes) -> int:
+    """Load an object file; return the address of its function, which stays for good.
+
+    LLVM ends the process if the file is damaged, or calls a function that this process lacks.
+    """
+    with _LOADING:
+        engine = _engine()
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        address: int = engine.get_function_address(name)
+        return address
+
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
@@ -45,7 +93,7 @@ class Part:
     @cached_property
     def compiled(self) -> Any:
         """The function as numba calls it from other compiled functions."""
-        from spark_kafka_sink.record.compilation.kernel_compiler import compiled_part
+        from spark_kafka_sink.record.kernel.kernel_compiler import compiled_part
 
         return compiled_part(self.bound(), **self._options)
 
@@ -74,7 +122,7 @@ class Instruction(Part):
     @cached_property
     def compiled(self) -> Any:
         """The function as numba calls it from other compiled functions."""
-        from spark_kafka_sink.record.compilation import kernel_compiler
+        from spark_kafka_sink.record.kernel import kernel_compiler
 
         return getattr(kernel_compiler, self._maker)(*self._arguments)
 
@@ -98,7 +146,7 @@ class Kernel(Part):
         #: Whether this process has compiled it, and not loaded it.
         self.was_compiled = code is None
         if code is None:
-            from spark_kafka_sink.record.compilation.kernel_compiler import compiled_kernel
+            from spark_kafka_sink.record.kernel.kernel_compiler import compiled_kernel
 
             code = compiled_kernel(self.name, self.bound(), results, parameters)
             write_code(self.name, code)

@@ -13,8 +13,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import RecordError, SchemaError
-from spark_kafka_sink.record.writing.arrow import record_columns
-from spark_kafka_sink.record.writing.arrow_checks import first_bad_row
+from spark_kafka_sink.record.arrow.record_columns import first_bad_row, record_columns
 from tests.support.record.arrow_rows import HEADER, batch_of, read_batch
 
 BINARY, BINARY_VIEW = pa.binary(), pa.binary_view()

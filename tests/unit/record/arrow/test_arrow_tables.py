@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.record.writing.arrow import record_batches
+from spark_kafka_sink.record.arrow.record_columns import record_batches
 from tests.support.record.arrow_rows import (
     HEADERS,
     batch_of,

@@ -15,15 +15,15 @@ from llvmlite import binding
 
 import spark_kafka_sink
 from spark_kafka_sink import warm_cache
-from spark_kafka_sink.record.compilation import kernel_cache, kernel_compiler, kernel_support
 from spark_kafka_sink.record.kernel import kernel as write_kernels
+from spark_kafka_sink.record.kernel import kernel_cache, kernel_compiler, kernel_support
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 NOWHERE = "/dev/null/nowhere"
 TIMEOUT = 600
 #: How a process that writes, reads and validates got its kernels.
 USE_ALL = """
-from spark_kafka_sink.record.compilation import kernel_support
+from spark_kafka_sink.record.kernel import kernel_support
 from spark_kafka_sink.record.kernel import decode_kernel, kernel, kernel_objects, validate_kernel
 from spark_kafka_sink.record.kernel import view_kernel
 print([kernel.was_compiled for kernel in kernel_support.KERNELS])

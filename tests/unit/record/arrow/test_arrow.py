@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import InvalidPartitionError, RecordError, SchemaError
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 from spark_kafka_sink.record.columns import NULL_PARTITION, NULL_TIMESTAMP
 from spark_kafka_sink.record.decode import Record
-from spark_kafka_sink.record.writing.arrow import record_columns
 from tests.support.record.arrow_rows import (
     HEADER,
     HEADERS,

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.errors import RecordError, SchemaError
+from spark_kafka_sink.record.arrow.record_columns import record_columns
 from spark_kafka_sink.record.decode import Header
-from spark_kafka_sink.record.writing.arrow import record_columns
 from tests.support.record.arrow_rows import (
     HEADER,
     HEADERS,

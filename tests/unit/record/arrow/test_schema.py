@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.record.reading.schema import arrow_schema, check_schema
+from spark_kafka_sink.record.arrow.schema import arrow_schema, check_schema
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 SPARK_SCHEMA = pa.schema(

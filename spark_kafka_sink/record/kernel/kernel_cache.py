@@ -51,17 +51,16 @@ _COMPILER_VARIABLES: Final = (
 )
 #: Constants and layouts from `columns` and `key_hashes` are compiled into the kernels, too.
 _KERNEL_SOURCES: Final = (
-    "compilation/kernel_compiler.py",
-    "compilation/kernel_loader.py",
-    "compilation/kernel_support.py",
     "kernel/decode_headers.py",
     "kernel/decode_kernel.py",
     "kernel/decode_records.py",
     "kernel/decode_state.py",
     "kernel/kernel.py",
+    "kernel/kernel_compiler.py",
     "kernel/kernel_crc32c.py",
     "kernel/kernel_hashes.py",
     "kernel/kernel_objects.py",
+    "kernel/kernel_support.py",
     "kernel/kernel_unpack.py",
     "kernel/kernel_utf8.py",
     "kernel/validate_kernel.py",

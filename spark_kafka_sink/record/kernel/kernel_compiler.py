@@ -19,12 +19,12 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from spark_kafka_sink.record.compilation.kernel_loader import Items, target_machine
+from spark_kafka_sink.record.kernel.kernel_support import Items, target_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.record.compilation.kernel_loader import Parameter
+    from spark_kafka_sink.record.kernel.kernel_support import Parameter
 
 _INT64: Final = ir.IntType(64)
 #: Where numpy's PyArrayObject has the data's address, the number of dimensions, and the addresses
@@ -37,7 +37,7 @@ _STRIDES: Final = 40
 _LIBRARY: Final = frozenset({"memcpy", "memmove", "memset"})
 _ASK_FOR_PROCESSOR: Final = """
 import sys
-from spark_kafka_sink.record.compilation.kernel_loader import target_machine
+from spark_kafka_sink.record.kernel.kernel_support import target_machine
 target_machine(cpu=sys.argv[1])
 """
 _ASK_SECONDS: Final = 60

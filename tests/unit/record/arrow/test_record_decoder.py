@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.errors import CorruptRecordError, SchemaError
+from spark_kafka_sink.record.arrow.record_decoder import RecordDecoder
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
-from spark_kafka_sink.record.reading.record_decoder import RecordDecoder
-from spark_kafka_sink.record.reading.schema import arrow_schema
 from tests.support.record.plain_batches import PlainRecord, encode_record, plain_batch, varint
 from tests.support.record.reading.decoding import NO_END, column_of, decode_all, decoder_of, rows_of
 

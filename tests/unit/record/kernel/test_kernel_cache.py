@@ -16,7 +16,7 @@ import pytest
 
 import spark_kafka_sink
 from spark_kafka_sink import record
-from spark_kafka_sink.record.compilation import kernel_cache
+from spark_kafka_sink.record.kernel import kernel_cache
 from tests.support.kafka.kafka_files import locked
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
@@ -28,7 +28,7 @@ NOBODY = 65534
 USE_KERNELS = """
 import sys
 import numpy as np
-from spark_kafka_sink.record.compilation import kernel_cache
+from spark_kafka_sink.record.kernel import kernel_cache
 from spark_kafka_sink.record.kernel import kernel
 from spark_kafka_sink.record.columns import (
     BytesColumn, RecordColumns, constant_topic, null_partitions, null_timestamps
@@ -461,13 +461,9 @@ def test_without_sources_nothing_is_cached(shared, monkeypatch):
 
 
 def test_all_compiled_modules_are_sources():
-    """Each module of both rooms is a source of the kernels, except those that manage the cache."""
+    """Each module of the room is a source of the kernels, except the cache's own."""
     folder = Path(record.__file__).parent
-    modules = {
-        f"{room}/{path.name}"
-        for room in ("compilation", "kernel")
-        for path in (folder / room).glob("*.py")
-    }
+    modules = {f"kernel/{path.name}" for path in (folder / "kernel").glob("*.py")}
     others = {"__init__", "kernel_cache"}
     expected = {module for module in modules if Path(module).stem not in others}
     assert expected == {name for name in kernel_cache._KERNEL_SOURCES if "/" in name}

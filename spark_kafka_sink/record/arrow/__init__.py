@@ -1,0 +1,1 @@
+"""Arrow tables as columns for the kernels, and records read as Arrow."""

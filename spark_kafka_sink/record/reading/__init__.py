@@ -1,1 +1,0 @@
-"""The decoding of record batches into Arrow."""

@@ -1,1 +1,0 @@
-"""From Arrow to the columns that the kernels write, each checked before it is followed."""
