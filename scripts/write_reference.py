@@ -25,22 +25,20 @@ from spark_kafka_sink.config.admin_config import (  # noqa: E402
 )
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX  # noqa: E402
 from spark_kafka_sink.config.config_def import REQUIRED  # noqa: E402
-from spark_kafka_sink.config.consumer_config import (  # noqa: E402
+from spark_kafka_sink.config.consumer_config import (  # noqa: E402  # noqa: E402
     CONSUMER_CONFIG_DEF,
     CONSUMER_ONLY,
+    KAFKA_CONSUMER_CONFIG_DEF,
     PRODUCER_ONLY,
     REFUSED_CONSUMER,
-    WITHOUT_EFFECT,
-)
-from spark_kafka_sink.config.kafka_consumer_config import (  # noqa: E402
-    KAFKA_CONSUMER_CONFIG_DEF,
     REFUSED_KAFKA_CONSUMER,
+    WITHOUT_EFFECT,
 )
 from spark_kafka_sink.config.producer_config import (  # noqa: E402
     PRODUCER_CONFIG_DEF,
     REFUSED,
 )
-from spark_kafka_sink.config.security_table import (  # noqa: E402
+from spark_kafka_sink.config.security_settings import (  # noqa: E402
     REFERENCE_SETTINGS,
     REFUSED_SECURITY,
     SECURITY_CONFIG_DEF,

@@ -34,7 +34,7 @@ from spark_kafka_sink.admin.values import (
     TopicPartitionInfo as TopicPartitionInfo,
 )
 from spark_kafka_sink.config.admin_config import AdminConfig as AdminConfig
-from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig as KafkaConsumerConfig
+from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig as KafkaConsumerConfig
 from spark_kafka_sink.config.producer_config import ProducerConfig as ProducerConfig
 from spark_kafka_sink.consumer.assignors.partition_assignor import (
     Assignment as Assignment,

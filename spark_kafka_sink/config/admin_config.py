@@ -3,6 +3,9 @@
 `AdminConfig.from_mapping` is the only entry point: it parses settings by `ADMIN_CONFIG_DEF` and
 `REFUSED_ADMIN`. If two given settings contradict each other, that is an error; a default gives way
 to a given setting.
+
+Names, types and ranges are those of Kafka's `AdminClientConfig` (4.3), and so are the defaults,
+except for receive.buffer.bytes, send.buffer.bytes and client.id.
 """
 
 from __future__ import annotations
@@ -10,81 +13,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from spark_kafka_sink.config.client_config import (
-    CLIENT_CONFIG_DEF,
-    METADATA_RECOVERY,
-    REFUSED_CLIENT,
-    TIMES_OF_CLIENTS,
-    ClientConfig,
-    SettingsTable,
-)
+from spark_kafka_sink.config.client_config import REFUSED_CLIENT, ClientConfig, GivenSettings
 from spark_kafka_sink.config.config_def import (
+    INT,
     INT_MAX,
+    LONG,
+    MEDIUM,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
     Range,
     RefusedSetting,
     RequestText,
+    setting,
 )
-from spark_kafka_sink.config.plugin_reference import TOKEN_SOURCES
-from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_kafka_sink.config.client_config import GivenSettings
-
-_STRING, _INT, _LONG = ConfigType.STRING, ConfigType.INT, ConfigType.LONG
-
-#: A row for each supported setting. Names, types and ranges are those of Kafka's
-#: `AdminClientConfig` (4.3), and so are the defaults, except for receive.buffer.bytes,
-#: send.buffer.bytes and client.id. The rows that all clients have in common are in `client_config`.
-ADMIN_CONFIG_DEF: Final = (
-    ConfigDef()
-    .include(CLIENT_CONFIG_DEF, "bootstrap.servers")
-    .define(
-        "default.api.timeout.ms",
-        _INT,
-        60_000,
-        Range(0),
-        Importance.MEDIUM,
-        "How long a call without a `timeout` may take, including retries. Must be at least "
-        "request.timeout.ms, to which the default is raised.",
-    )
-    .include(
-        CLIENT_CONFIG_DEF,
-        *TIMES_OF_CLIENTS,
-        *METADATA_RECOVERY,
-    )
-    .define(
-        "connections.max.idle.ms",
-        _LONG,
-        300_000,
-        None,
-        Importance.MEDIUM,
-        "The idle time after which a connection is closed; below 0, it is never closed.",
-    )
-    .include(CLIENT_CONFIG_DEF, "client.dns.lookup", "send.buffer.bytes")
-    .define(
-        "receive.buffer.bytes",
-        _INT,
-        -1,
-        Range(-1),
-        Importance.MEDIUM,
-        "The size of the socket's receive buffer (SO_RCVBUF); -1 leaves it to the operating "
-        "system. Java's default is 65536.",
-    )
-    .define(
-        "client.id",
-        _STRING,
-        "spark-kafka-sink-admin",
-        RequestText(),
-        Importance.MEDIUM,
-        "The client's name in the brokers' logs and quotas.",
-    )
-    .include(SECURITY_CONFIG_DEF)
-)
 
 _OF_METRICS: Final = RefusedSetting("the admin client has no metrics")
 
@@ -107,10 +52,6 @@ REFUSED_ADMIN: Final[Mapping[str, RefusedSetting]] = {
     **REFUSED_CLIENT,
 }
 
-_TABLE: Final = SettingsTable(
-    ADMIN_CONFIG_DEF, REFUSED_ADMIN, {"sasl.login.callback.handler.class": TOKEN_SOURCES}
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AdminConfig(ClientConfig):
@@ -126,7 +67,20 @@ class AdminConfig(ClientConfig):
     ['orders', 'payments']
     """
 
-    default_api_timeout_ms: int
+    default_api_timeout_ms: int = setting(INT, 60_000, MEDIUM, Range(0)).doc(
+        "How long a call without a `timeout` may take, including retries. Must be at least "
+        "request.timeout.ms, to which the default is raised."
+    )
+    connections_max_idle_ms: int = setting(LONG, 300_000, MEDIUM).doc(
+        "The idle time after which a connection is closed; below 0, it is never closed."
+    )
+    receive_buffer_bytes: int = setting(INT, -1, MEDIUM, Range(-1), after="send.buffer.bytes").doc(
+        "The size of the socket's receive buffer (SO_RCVBUF); -1 leaves it to the operating "
+        "system. Java's default is 65536."
+    )
+    client_id: str = setting(STRING, "spark-kafka-sink-admin", MEDIUM, RequestText()).doc(
+        "The client's name in the brokers' logs and quotas."
+    )
     #: Not a setting: describing a topic must not create it.
     allow_auto_create_topics: bool = False
     #: Not a setting: the number of requests that one broker is sent at a time.
@@ -134,7 +88,7 @@ class AdminConfig(ClientConfig):
     #: Not a setting, and of no consequence: topics are looked up for each call.
     metadata_max_idle_ms: int = 300_000
 
-    _table: ClassVar = _TABLE
+    _refused: ClassVar = REFUSED_ADMIN
 
     @classmethod
     def _settle(cls, values: dict[str, Any], given: GivenSettings) -> None:
@@ -152,3 +106,6 @@ def _settle_call_timeout(values: dict[str, Any], given: GivenSettings) -> None:
             f"is {of_request}: lower that as well, or pass a `timeout` to single calls"
         )
     values["default.api.timeout.ms"] = of_request
+
+
+ADMIN_CONFIG_DEF: Final = ConfigDef.of(AdminConfig)

@@ -1,9 +1,8 @@
-"""The part of the configuration that Kafka's clients have in common: its table, and its parsing.
+"""The part of the configuration that Kafka's clients have in common: its settings, and its parsing.
 
 `ClientConfig` is the base of the producer's and the consumer's configuration, and all that the
-network and the admin calls need to know of either. A subclass adds its fields, its table of
-settings, and the rules between settings (`_settle`). Its table includes rows of
-`CLIENT_CONFIG_DEF`, and those of `security_table` for TLS and SASL.
+network and the admin calls need to know of either. A subclass adds its settings, each as one field,
+and the rules between settings (`_settle`).
 
 A configuration with values from references (`${env:NAME}`, see `lookup.references`) is pickled with
 the references, and resolves them again where it is unpickled.
@@ -20,25 +19,35 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVa
 from spark_kafka_sink.config.allow_lists import NotAllowedError
 from spark_kafka_sink.config.config_def import (
     HIDDEN,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
     REQUIRED,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
     OneOf,
     OneOfAnyCase,
     Range,
     RefusedSetting,
+    attribute_name,
+    declared_in,
     nearest_name,
+    setting,
     unknown_option,
 )
 from spark_kafka_sink.config.plugin_reference import PluginReference
 from spark_kafka_sink.config.references import has_reference, resolve_references
 from spark_kafka_sink.config.security_settings import (
+    REFERENCE_SETTINGS,
+    REFUSED_SECURITY,
+    SECURITY_CONFIG_DEF,
     SecuritySettings,
     security_settings,
     setting_without_effect,
 )
-from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS, REFUSED_SECURITY
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,146 +67,6 @@ _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+?)
 #: The values that mean no plug-in: nothing has to be done for each record.
 _NO_PLUGIN: Final = (PluginReference("default"), PluginReference("bytes"))
 
-_STRING, _INT, _LONG, _LIST = (
-    ConfigType.STRING,
-    ConfigType.INT,
-    ConfigType.LONG,
-    ConfigType.LIST,
-)
-_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-
-#: The settings of time-outs and back-offs, in the order in which each client's table has them.
-TIMES_OF_CLIENTS: Final = (
-    "request.timeout.ms",
-    "retry.backoff.ms",
-    "retry.backoff.max.ms",
-    "reconnect.backoff.ms",
-    "reconnect.backoff.max.ms",
-    "socket.connection.setup.timeout.ms",
-    "socket.connection.setup.timeout.max.ms",
-    "metadata.max.age.ms",
-)
-METADATA_RECOVERY: Final = (
-    "metadata.recovery.strategy",
-    "metadata.recovery.rebootstrap.trigger.ms",
-)
-#: The rows that the tables of the clients share.
-CLIENT_CONFIG_DEF: Final = (
-    ConfigDef()
-    .define(
-        "bootstrap.servers",
-        _LIST,
-        REQUIRED,
-        None,
-        _HIGH,
-        "The addresses (host:port, separated by commas) from which the client discovers the "
-        "cluster.",
-    )
-    .define(
-        "request.timeout.ms",
-        _INT,
-        30_000,
-        Range(0),
-        _MEDIUM,
-        "How long to wait for the response to a request.",
-    )
-    .define(
-        "retry.backoff.ms",
-        _LONG,
-        100,
-        Range(0),
-        _LOW,
-        "How long to wait before the first retry; doubles with each further retry, with jitter.",
-    )
-    .define(
-        "retry.backoff.max.ms", _LONG, 1_000, Range(0), _LOW, "The maximum wait before a retry."
-    )
-    .define(
-        "reconnect.backoff.ms",
-        _LONG,
-        50,
-        Range(0),
-        _LOW,
-        "How long to wait before reconnecting to a broker; doubles with each failure.",
-    )
-    .define(
-        "reconnect.backoff.max.ms",
-        _LONG,
-        1_000,
-        Range(0),
-        _LOW,
-        "The maximum wait before reconnecting.",
-    )
-    .define(
-        "socket.connection.setup.timeout.ms",
-        _LONG,
-        10_000,
-        Range(0),
-        _MEDIUM,
-        "How long to wait for a connection to open; doubles with each failure.",
-    )
-    .define(
-        "socket.connection.setup.timeout.max.ms",
-        _LONG,
-        30_000,
-        Range(0),
-        _MEDIUM,
-        "The maximum time to wait for a connection to open.",
-    )
-    .define(
-        "metadata.max.age.ms",
-        _LONG,
-        300_000,
-        Range(0),
-        _LOW,
-        "The age at which cluster metadata is refreshed.",
-    )
-    .define(
-        "metadata.recovery.strategy",
-        _STRING,
-        "rebootstrap",
-        OneOfAnyCase(("none", "rebootstrap")),
-        _LOW,
-        "What to do when no known broker can be reached: rebootstrap contacts "
-        "bootstrap.servers again (KIP-899), none keeps trying the known brokers.",
-    )
-    .define(
-        "metadata.recovery.rebootstrap.trigger.ms",
-        _LONG,
-        300_000,
-        Range(0),
-        _LOW,
-        "How long brokers that can be reached may fail to return metadata before the client "
-        "contacts bootstrap.servers again (KIP-1102).",
-    )
-    .define(
-        "connections.max.idle.ms",
-        _LONG,
-        540_000,
-        None,
-        _MEDIUM,
-        "The idle time after which a connection is closed; below 0, it is never closed.",
-    )
-    .define(
-        "client.dns.lookup",
-        _STRING,
-        "use_all_dns_ips",
-        OneOf(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
-        _MEDIUM,
-        "Whether to try all addresses of a host name one after the other, or to replace each "
-        "of bootstrap.servers by the canonical names of its addresses.",
-    )
-    .define(
-        "send.buffer.bytes",
-        _INT,
-        -1,
-        Range(-1),
-        _MEDIUM,
-        "The size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system, "
-        "which lets it grow with the connection's speed. Java's default is 131072.",
-    )
-)
-
 #: The unsupported settings of all clients.
 REFUSED_CLIENT: Final[Mapping[str, RefusedSetting]] = {
     "auto.include.jmx.reporter": RefusedSetting("there is no JMX in Python", ("false",)),
@@ -209,15 +78,6 @@ REFUSED_CLIENT: Final[Mapping[str, RefusedSetting]] = {
     "enable.metrics.push": RefusedSetting("metrics are not pushed to brokers", ("false",)),
     **REFUSED_SECURITY,
 }
-
-
-class SettingsTable(NamedTuple):
-    """The settings of one kind of client."""
-
-    supported: ConfigDef
-    refused: Mapping[str, RefusedSetting]
-    #: The settings that name plug-ins.
-    plugins: Mapping[str, PluginKind]
 
 
 class Origin(NamedTuple):
@@ -237,12 +97,18 @@ class GivenSettings(NamedTuple):
     secret_texts: frozenset[str]
     #: The prefix of the settings' names in errors.
     prefix: str
-    table: SettingsTable
+    supported: ConfigDef
+    refused: Mapping[str, RefusedSetting]
 
     @classmethod
-    def resolve(cls, settings: Mapping[str, object], prefix: str, table: SettingsTable) -> Self:
+    def resolve(
+        cls,
+        settings: Mapping[str, object],
+        prefix: str,
+        supported: ConfigDef,
+        refused: Mapping[str, RefusedSetting],
+    ) -> Self:
         """Resolve the references of the settings that accept them."""
-        supported = table.supported
         for name, value in settings.items():
             if not isinstance(name, str):
                 raise ConfigError(f"the name of a setting must be a string, not {name!r}")
@@ -257,37 +123,41 @@ class GivenSettings(NamedTuple):
         known = {name: settings[name] for name in settings if name in supported}
         resolved = resolve_references(known, prefix)
         return cls(
-            {**settings, **resolved.settings}, resolved.secret, resolved.texts, prefix, table
+            {**settings, **resolved.settings},
+            resolved.secret,
+            resolved.texts,
+            prefix,
+            supported,
+            refused,
         )
 
     def parse(self) -> dict[str, Any]:
         """Return the values of all supported settings by name, each checked by itself."""
         self._refuse_unsupported()
-        table = self.table
-        supported = {n: value for n, value in self.settings.items() if n not in table.refused}
-        values = table.supported.parse(supported, prefix=self.prefix, secret=self.secret)
+        supported = {n: value for n, value in self.settings.items() if n not in self.refused}
+        values = self.supported.parse(supported, prefix=self.prefix, secret=self.secret)
         values["bootstrap.servers"] = tuple(_addresses(values["bootstrap.servers"], self))
         values["metadata.recovery.strategy"] = values["metadata.recovery.strategy"].lower()
-        for name, kind in table.plugins.items():
-            if name in self or values[name] is not None:
+        for key in self.supported:
+            name, kind = key.name, key.plugins
+            if kind is not None and (name in self or values[name] is not None):
                 values[name] = _plugins(name, kind, values[name], self.prefix)
         return values
 
     def _refuse_unsupported(self) -> None:
         for name, value in self.settings.items():
             # Some of these hold secrets, so no value is shown.
-            refused = self.table.refused.get(name)
+            refused = self.refused.get(name)
             if refused is not None and str(value).strip().lower() not in refused.accepted:
                 raise self.error(f"{name} is not supported: {refused.reason}")
-            if refused is None and name not in self.table.supported:
+            if refused is None and name not in self.supported:
                 raise self._unknown(name)
 
     def _unknown(self, name: str) -> ConfigError:
         # The prefix of Spark's options is removed: with it, a name could resemble no known name, or
         # the wrong one.
         bare = name.lower().removeprefix(KAFKA_PREFIX)
-        refused = self.table.refused
-        known = (*self.table.supported.names, *(refused if bare in refused else ()))
+        known = (*self.supported.names, *(self.refused if bare in self.refused else ()))
         nearest = nearest_name(bare, known)
         return unknown_option(
             f"{self.prefix}{name}", None if nearest is None else f"{self.prefix}{nearest}"
@@ -313,31 +183,74 @@ class ClientConfig(ABC):
     Its attributes are named as the settings, with underscores for dots.
     """
 
-    bootstrap_servers: tuple[tuple[str, int], ...]
+    bootstrap_servers: tuple[tuple[str, int], ...] = setting(LIST, REQUIRED, HIGH).doc(
+        "The addresses (host:port, separated by commas) from which the client discovers the "
+        "cluster."
+    )
     max_in_flight_requests_per_connection: int
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    socket_connection_setup_timeout_ms: int
-    socket_connection_setup_timeout_max_ms: int
-    metadata_max_age_ms: int
+    request_timeout_ms: int = setting(INT, 30_000, MEDIUM, Range(0)).doc(
+        "How long to wait for the response to a request."
+    )
+    retry_backoff_ms: int = setting(LONG, 100, LOW, Range(0)).doc(
+        "How long to wait before the first retry; doubles with each further retry, with jitter."
+    )
+    retry_backoff_max_ms: int = setting(LONG, 1_000, LOW, Range(0)).doc(
+        "The maximum wait before a retry."
+    )
+    reconnect_backoff_ms: int = setting(LONG, 50, LOW, Range(0)).doc(
+        "How long to wait before reconnecting to a broker; doubles with each failure."
+    )
+    reconnect_backoff_max_ms: int = setting(LONG, 1_000, LOW, Range(0)).doc(
+        "The maximum wait before reconnecting."
+    )
+    socket_connection_setup_timeout_ms: int = setting(LONG, 10_000, MEDIUM, Range(0)).doc(
+        "How long to wait for a connection to open; doubles with each failure."
+    )
+    socket_connection_setup_timeout_max_ms: int = setting(LONG, 30_000, MEDIUM, Range(0)).doc(
+        "The maximum time to wait for a connection to open."
+    )
+    metadata_max_age_ms: int = setting(LONG, 300_000, LOW, Range(0)).doc(
+        "The age at which cluster metadata is refreshed."
+    )
+    metadata_recovery_strategy: str = setting(
+        STRING, "rebootstrap", LOW, OneOfAnyCase(("none", "rebootstrap"))
+    ).doc(
+        "What to do when no known broker can be reached: rebootstrap contacts "
+        "bootstrap.servers again (KIP-899), none keeps trying the known brokers."
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = setting(LONG, 300_000, LOW, Range(0)).doc(
+        "How long brokers that can be reached may fail to return metadata before the client "
+        "contacts bootstrap.servers again (KIP-1102)."
+    )
+    connections_max_idle_ms: int = setting(LONG, 540_000, MEDIUM).doc(
+        "The idle time after which a connection is closed; below 0, it is never closed."
+    )
+    client_dns_lookup: str = setting(
+        STRING,
+        "use_all_dns_ips",
+        MEDIUM,
+        OneOf(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
+    ).doc(
+        "Whether to try all addresses of a host name one after the other, or to replace each "
+        "of bootstrap.servers by the canonical names of its addresses."
+    )
+    send_buffer_bytes: int = setting(INT, -1, MEDIUM, Range(-1)).doc(
+        "The size of the socket's send buffer (SO_SNDBUF); -1 leaves it to the operating system, "
+        "which lets it grow with the connection's speed. Java's default is 131072."
+    )
+    #: Not settings of all clients, or with a default of each.
     metadata_max_idle_ms: int
-    metadata_recovery_strategy: str
-    metadata_recovery_rebootstrap_trigger_ms: int
-    connections_max_idle_ms: int
-    client_dns_lookup: str
-    send_buffer_bytes: int
     receive_buffer_bytes: int
     client_id: str
     #: security.protocol, ssl.* and sasl.*.
-    security: SecuritySettings
+    security: SecuritySettings = declared_in(SECURITY_CONFIG_DEF)
     #: Whether brokers may create a topic when this client requests its metadata.
     allow_auto_create_topics: bool
     _origin: Origin | None = field(default=None, compare=False)
 
-    _table: ClassVar[SettingsTable]
+    #: Every other setting of Kafka's client: why it is not supported, and the values that request
+    #: what happens anyway.
+    _refused: ClassVar[Mapping[str, RefusedSetting]]
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object], *, prefix: str = "") -> Self:
@@ -350,7 +263,7 @@ class ClientConfig(ABC):
             raise ConfigError(
                 f"settings must be a mapping of names to values, not {type(settings).__name__}"
             )
-        given = GivenSettings.resolve(settings, prefix, cls._table)
+        given = GivenSettings.resolve(settings, prefix, ConfigDef.of(cls), cls._refused)
         values = given.parse()
         cls._settle(values, given)
         if given.only("reconnect.backoff.ms", "reconnect.backoff.max.ms"):
@@ -361,7 +274,7 @@ class ClientConfig(ABC):
         )
         _check_security(security, given)
         return cls(
-            **{_attribute(name): value for name, value in values.items()},
+            **{attribute_name(name): value for name, value in values.items()},
             security=security,
             _origin=Origin(dict(settings), prefix) if given.secret else None,
         )
@@ -390,8 +303,10 @@ class ClientConfig(ABC):
 
     def _values(self) -> dict[str, Any]:
         """Return the values of all fields, first the settings in the order of their table."""
-        own = [setting.name for setting in fields(self) if setting.name != "_origin"]
-        table = [name for row in self._table.supported if (name := _attribute(row.name)) in own]
+        own = [field.name for field in fields(self) if field.name != "_origin"]
+        table = [
+            name for row in ConfigDef.of(type(self)) if (name := attribute_name(row.name)) in own
+        ]
         return {name: getattr(self, name) for name in dict.fromkeys([*table, *own])}
 
 
@@ -407,10 +322,6 @@ def _configure(
 ) -> _C:
     config = cls.from_mapping(settings, prefix=prefix)
     return replace(config, allow_auto_create_topics=allow_auto_create_topics)
-
-
-def _attribute(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def _check_security(security: SecuritySettings, given: GivenSettings) -> None:
@@ -460,3 +371,6 @@ def _not_an_address(entries: tuple[str, ...]) -> str:
     shown = f"{HIDDEN}@{with_user[-1].rpartition('@')[2]}" if with_user else entries[0]
     advice = "; user and password belong in sasl.jaas.config" if with_user else ""
     return f"{shown!r} is not host:port, such as localhost:9092{advice}"
+
+
+CLIENT_CONFIG_DEF: Final = ConfigDef.of(ClientConfig)

@@ -1,8 +1,12 @@
 """The definition and parsing of settings: Kafka's `ConfigDef`, in Python.
 
-A `ConfigDef` is a table with one `ConfigKey` per row: name, type, default, validator, importance
-and doc. The same row parses a value, suggests a name for a mistyped one, and renders the
-documentation.
+A setting is a typed field of a dataclass, with the other columns of its row:
+
+    linger_ms: int = setting(LONG, 5, MEDIUM, Range(0)).doc("How long a batch waits.")
+
+`ConfigDef.of` makes the table of such a class, with one `ConfigKey` per row: name, type, default,
+validator, importance and doc. The same row parses a value, suggests a name for a mistyped one, and
+renders the documentation.
 
 Values are parsed as by Java's `ConfigDef.parseType`: text is trimmed, numbers are decimal without a
 unit, booleans are true or false in any case, lists are comma-separated. Python values of the right
@@ -14,8 +18,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from enum import Enum, StrEnum
+from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
@@ -25,6 +30,8 @@ from spark_kafka_sink.model import LONGEST_TEXT, utf8_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from spark_kafka_sink.config.plugin_reference import PluginKind
 
 SHORT_MAX: Final = 2**15 - 1
 INT_MAX: Final = 2**31 - 1
@@ -54,12 +61,18 @@ class ConfigType(StrEnum):
     CLASSES = "list of classes"
 
 
+BOOLEAN, STRING, SHORT, INT, LONG, DOUBLE, LIST, PASSWORD, CLASS, CLASSES = ConfigType
+
+
 class Importance(StrEnum):
     """The importance of a setting to most users."""
 
     HIGH = "high"
     MEDIUM = "medium"
     LOW = "low"
+
+
+HIGH, MEDIUM, LOW = Importance
 
 
 class NoDefault(Enum):
@@ -72,6 +85,9 @@ REQUIRED: Final = NoDefault.REQUIRED
 #: The text shown in place of a secret.
 HIDDEN: Final = "[hidden]"
 _EMPTY: Final = "must not be empty"
+#: In the metadata of a dataclass's field: the rows of its settings, and the row that they follow.
+_ROWS: Final = "rows"
+_AFTER: Final = "after"
 
 
 class Password:
@@ -230,6 +246,8 @@ class ConfigKey:
     validator: Validator | None
     importance: Importance
     doc: str
+    #: What a setting of type CLASS or CLASSES names.
+    plugins: PluginKind | None = None
 
     def parse(self, value: object, prefix: str = "", *, secret: bool = False) -> Any:
         """Parse and check a value; raise ConfigError if it is invalid.
@@ -262,29 +280,90 @@ class ConfigKey:
         return str(self.default)
 
 
+class Setting(NamedTuple):
+    """The declaration of a setting that still lacks its documentation."""
+
+    key: ConfigKey
+    after: str
+
+    def doc(self, text: str) -> Any:
+        """Return the field of a dataclass."""
+        return field(metadata={_ROWS: [replace(self.key, doc=text)], _AFTER: self.after})
+
+
+def setting(
+    kind: ConfigType,
+    default: object,
+    importance: Importance,
+    validator: Validator | None = None,
+    *,
+    plugins: PluginKind | None = None,
+    after: str = "",
+) -> Setting:
+    """Begin the declaration of a setting.
+
+    In the table it comes after the setting declared before it, unless `after` names another one.
+    """
+    return Setting(ConfigKey("", kind, default, validator, importance, "", plugins), after)
+
+
+def attribute_name(name: str) -> str:
+    """Return the attribute of a configuration for one of Kafka's settings."""
+    return name.replace(".", "_")
+
+
+def declared_in(table: ConfigDef, *names: str, after: str = "") -> Any:
+    """Return the field of a dataclass for settings of another class: these, or all of them."""
+    rows = [table[name] for name in names or table.names]
+    return field(metadata={_ROWS: rows, _AFTER: after})
+
+
 class ConfigDef:
-    """A table of settings, in the order of their definition."""
+    """A table of settings, in the order of the documentation."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Iterable[ConfigKey]) -> None:
+        """Check each default like a given value."""
         self._keys: dict[str, ConfigKey] = {}
+        for key in keys:
+            if key.name in self._keys:
+                raise ValueError(f"{key.name} is defined twice")
+            if key.default is not REQUIRED and key.default is not None:
+                key.parse(key.default)
+            self._keys[key.name] = key
 
-    def define(  # noqa: PLR0917 -- the columns of a table's row, in their order
-        self,
-        name: str,
-        kind: ConfigType,
-        default: object,
-        validator: Validator | None,
-        importance: Importance,
-        doc: str,
-    ) -> Self:
-        """Add a row, after checking the default like a given value."""
-        if name in self._keys:
-            raise ValueError(f"{name} is defined twice")
-        key = ConfigKey(name, kind, default, validator, importance, doc)
-        if default is not REQUIRED and default is not None:
-            key.parse(default)
-        self._keys[name] = key
-        return self
+    @classmethod
+    def named(cls, options: Mapping[str, Field[Any]]) -> Self:
+        """Return the table of options that are not the fields of one dataclass."""
+        return cls(
+            replace(row, name=name)
+            for name, declared in options.items()
+            for row in declared.metadata[_ROWS]
+        )
+
+    @classmethod
+    @cache
+    def of(cls, settings: type) -> Self:
+        """Return the table of a dataclass, whose fields are named as settings of Kafka.
+
+        Its own settings come after the first one of its base class, which is required, unless
+        `after` names another one. One that replaces a setting of the base class keeps its place.
+        """
+        base = settings.__base__
+        rows = {key.name: key for key in cls.of(base)} if is_dataclass(base) else {}
+        names = list(rows)
+        place = min(1, len(names))
+        declared = {each.name: each.metadata for each in fields(settings)}
+        for attribute in settings.__annotations__:
+            metadata: Mapping[str, Any] = declared.get(attribute, {})
+            for row in metadata.get(_ROWS, ()):
+                key = replace(row, name=row.name or attribute.replace("_", "."))
+                if key.name not in rows:
+                    if metadata[_AFTER]:
+                        place = names.index(metadata[_AFTER]) + 1
+                    names.insert(place, key.name)
+                    place += 1
+                rows[key.name] = key
+        return cls(rows[name] for name in names)
 
     def __iter__(self) -> Iterator[ConfigKey]:
         return iter(self._keys.values())
@@ -321,13 +400,6 @@ class ConfigDef:
             else:
                 parsed[name] = key.default
         return parsed
-
-    def include(self, other: ConfigDef, *names: str) -> Self:
-        """Add the named rows of another table, or all of them."""
-        for name in names or other.names:
-            key = other[name]
-            self.define(key.name, key.type, key.default, key.validator, key.importance, key.doc)
-        return self
 
     def unknown(self, name: str, prefix: str = "") -> ConfigError:
         """Return the error for a name that is not in the table."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
-from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF
-from spark_kafka_sink.config.kafka_consumer_config import KAFKA_CONSUMER_CONFIG_DEF
+from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF, KAFKA_CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF

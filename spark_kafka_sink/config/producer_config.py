@@ -4,6 +4,9 @@
 and `REFUSED`, then applies the rules between settings as Kafka's
 `ProducerConfig.postProcessParsedConfig` (4.x) does. No setting is accepted and then ignored. If two
 given settings contradict each other, that is an error; a default gives way to a given setting.
+
+Names, types and ranges are those of Kafka's `ProducerConfig` (4.3), and so are the defaults, except
+for compression.type, batch.size and client.id.
 """
 
 from __future__ import annotations
@@ -11,347 +14,45 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from spark_kafka_sink.config.client_config import (
-    CLIENT_CONFIG_DEF,
-    METADATA_RECOVERY,
-    REFUSED_CLIENT,
-    TIMES_OF_CLIENTS,
-    ClientConfig,
-    SettingsTable,
-)
+from spark_kafka_sink.config.client_config import REFUSED_CLIENT, ClientConfig, GivenSettings
 from spark_kafka_sink.config.config_def import (
+    BOOLEAN,
+    CLASS,
+    CLASSES,
+    HIGH,
+    INT,
     INT_MAX,
+    LONG,
+    LOW,
+    MEDIUM,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
     OneOf,
     Range,
     RangeOr,
     RefusedSetting,
     RequestName,
     RequestText,
+    setting,
 )
 from spark_kafka_sink.config.plugin_reference import (
     INTERCEPTORS,
     PARTITIONERS,
     REPORTERS,
     SERIALIZERS,
-    TOKEN_SOURCES,
+    PluginReference,
 )
-from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
 from spark_kafka_sink.model import COMPRESSION_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_kafka_sink.config.client_config import GivenSettings
-    from spark_kafka_sink.config.plugin_reference import PluginReference
 
 ACKS_ALL: Final = -1
 #: The most in-flight requests that a broker can keep in order: it remembers the last five batches.
 MAX_IN_FLIGHT_FOR_IDEMPOTENCE: Final = 5
 
-_BOOLEAN, _STRING, _INT, _LONG, _LIST, _CLASS, _CLASSES = (
-    ConfigType.BOOLEAN,
-    ConfigType.STRING,
-    ConfigType.INT,
-    ConfigType.LONG,
-    ConfigType.LIST,
-    ConfigType.CLASS,
-    ConfigType.CLASSES,
-)
 _GZIP, _LZ4, _ZSTD = (COMPRESSION_LEVELS[codec] for codec in ("gzip", "lz4", "zstd"))
-_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-
-#: A row for each supported setting. Names, types and ranges are those of Kafka's `ProducerConfig`
-#: (4.3), and so are the defaults, except for compression.type, batch.size and client.id. The rows
-#: for TLS and SASL are in `security_table`.
-PRODUCER_CONFIG_DEF: Final = (
-    ConfigDef()
-    .include(CLIENT_CONFIG_DEF, "bootstrap.servers")
-    .define(
-        "acks",
-        _STRING,
-        "all",
-        OneOf(("all", "-1", "0", "1")),
-        _LOW,
-        "Which replicas must have a batch before it counts as written: all in-sync replicas "
-        "(all or -1), the leader (1), or none (0: nothing is confirmed, and offsets are "
-        "unknown). 0 and 1 disable enable.idempotence.",
-    )
-    .define(
-        "enable.idempotence",
-        _BOOLEAN,
-        True,
-        None,
-        _LOW,
-        "Whether retries preserve the order of records and never write a record twice.",
-    )
-    .define(
-        "compression.type",
-        _STRING,
-        "lz4",
-        OneOf(("none", "gzip", "snappy", "lz4", "zstd")),
-        _HIGH,
-        "The codec of record batches.",
-    )
-    .define(
-        "compression.gzip.level",
-        _INT,
-        _GZIP.default,
-        RangeOr(Range(_GZIP.lowest, _GZIP.highest), _GZIP.default),
-        _MEDIUM,
-        "The level of gzip; -1 is zlib's own default.",
-    )
-    .define(
-        "compression.lz4.level",
-        _INT,
-        _LZ4.default,
-        Range(_LZ4.lowest, _LZ4.highest),
-        _MEDIUM,
-        "The level of lz4.",
-    )
-    .define(
-        "compression.zstd.level",
-        _INT,
-        _ZSTD.default,
-        Range(_ZSTD.lowest, _ZSTD.highest),
-        _MEDIUM,
-        "The level of zstd. At level 3, batches of more than 128 KB before compression have "
-        "smaller tables than zstd's own, which takes 5 to 20 % less time; the size differs by up "
-        "to 3 %.",
-    )
-    .define(
-        "batch.size",
-        _INT,
-        1_000_000,
-        Range(0),
-        _MEDIUM,
-        "The maximum size of a record batch in bytes. Open batches are smaller if many "
-        "partitions are written at the same time, so that all of them fit in buffer.memory; "
-        "unless set, it never exceeds buffer.memory or max.request.size.",
-    )
-    .define(
-        "buffer.memory",
-        _LONG,
-        33_554_432,
-        Range(1),
-        _HIGH,
-        "The memory in bytes, per task, for records that are not acknowledged yet. When it is"
-        " exhausted, the task waits for up to max.block.ms.",
-    )
-    .define(
-        "linger.ms",
-        _LONG,
-        5,
-        Range(0),
-        _MEDIUM,
-        "How long a batch waits for more records; it continues to fill if it cannot be sent "
-        "then. Does not apply to a Spark write, where batches close when they are full, when "
-        "the task's input ends, or when memory runs short.",
-    )
-    .define(
-        "max.block.ms",
-        _LONG,
-        60_000,
-        Range(0),
-        _MEDIUM,
-        "How long to wait for free memory, or for the metadata of a topic.",
-    )
-    .define(
-        "max.request.size",
-        _INT,
-        1_048_576,
-        Range(1),
-        _MEDIUM,
-        "The maximum size of a request in bytes, and thus of a record before compression. The"
-        " broker's own limit is message.max.bytes, or max.message.bytes of the topic.",
-    )
-    .define(
-        "max.in.flight.requests.per.connection",
-        _INT,
-        5,
-        Range(1),
-        _LOW,
-        "The maximum number of unanswered requests on a connection; at most 5 with "
-        "enable.idempotence.",
-    )
-    .define(
-        "retries",
-        _INT,
-        INT_MAX,
-        Range(0, INT_MAX),
-        _HIGH,
-        "How often a batch is retried after a transient error; delivery.timeout.ms limits "
-        "the retries in any case. 0 disables enable.idempotence.",
-    )
-    .define(
-        "delivery.timeout.ms",
-        _INT,
-        120_000,
-        Range(0),
-        _MEDIUM,
-        "The maximum time from the opening of a batch (in a Spark write: from its closing) to "
-        "its acknowledgement, including retries. Must be at least linger.ms + "
-        "request.timeout.ms. A batch does not expire while its broker throttles this client.",
-    )
-    .include(
-        CLIENT_CONFIG_DEF,
-        *TIMES_OF_CLIENTS,
-    )
-    .define(
-        "metadata.max.idle.ms",
-        _LONG,
-        300_000,
-        Range(5_000),
-        _LOW,
-        "How long metadata of a topic is kept up to date after the last write to it.",
-    )
-    .include(
-        CLIENT_CONFIG_DEF,
-        *METADATA_RECOVERY,
-        "connections.max.idle.ms",
-        "client.dns.lookup",
-        "send.buffer.bytes",
-    )
-    .define(
-        "receive.buffer.bytes",
-        _INT,
-        32_768,
-        Range(-1),
-        _MEDIUM,
-        "The size of the socket's receive buffer (SO_RCVBUF); -1 leaves it to the operating "
-        "system.",
-    )
-    .define(
-        "partitioner.class",
-        _CLASS,
-        "default",
-        None,
-        _MEDIUM,
-        "The partitioner of records that specify no partition: `default` (murmur2 of the key;"
-        " records without a key go to all partitions in turn, for 16 KiB at first and up to "
-        "`batch.size` in the end), "
-        "`round_robin`, `murmur2` or `murmur2_random`, `crc32` or `consistent_random` "
-        "(librdkafka's default), `fnv1a` or `fnv1a_random` (as in Sarama). "
-        "`murmur2_consistent`, `consistent` and `fnv1a_consistent` place keys in these three "
-        "ways, and all records without a key on one partition (as librdkafka's murmur2, "
-        "consistent and fnv1a). Outside Spark writes, also a partitioner of your own.",
-    )
-    .define(
-        "partitioner.ignore.keys",
-        _BOOLEAN,
-        False,
-        None,
-        _MEDIUM,
-        "Whether to place records that have a key as if they had none.",
-    )
-    .define(
-        "partitioner.adaptive.partitioning.enable",
-        _BOOLEAN,
-        True,
-        None,
-        _LOW,
-        "Whether partitions with short queues receive more of the records without a key. Only "
-        "for the default partitioner.",
-    )
-    .define(
-        "partitioner.availability.timeout.ms",
-        _LONG,
-        0,
-        Range(0),
-        _LOW,
-        "The time after which records without a key avoid a partition whose leader accepts "
-        "nothing; 0 never avoids any. Only with partitioner.adaptive.partitioning.enable.",
-    )
-    .define(
-        "key.serializer",
-        _CLASS,
-        "bytes",
-        None,
-        _HIGH,
-        "The serializer of keys: `bytes`, `string`, `int`, `float`, `json`, or one of your "
-        "own. Not in a Spark write.",
-    )
-    .define(
-        "value.serializer",
-        _CLASS,
-        "bytes",
-        None,
-        _HIGH,
-        "The serializer of values, like key.serializer. Not in a Spark write.",
-    )
-    .define(
-        "interceptor.classes",
-        _CLASSES,
-        (),
-        None,
-        _LOW,
-        "Interceptors that see each record before it is sent and after it was acknowledged, "
-        "in this order. Not in a Spark write.",
-    )
-    .define(
-        "transactional.id",
-        _STRING,
-        None,
-        RequestName(),
-        _LOW,
-        "The name under which the producer writes in transactions; it fences an older "
-        "producer with the same name, and needs enable.idempotence. Not in a Spark write.",
-    )
-    .define(
-        "transaction.timeout.ms",
-        _INT,
-        60_000,
-        Range(1),
-        _LOW,
-        "How long a transaction may stay open before its coordinator aborts it; the broker's "
-        "own limit is transaction.max.timeout.ms. In a Spark write only with exactly_once, "
-        "where the default is 900000.",
-    )
-    .define(
-        "metric.reporters",
-        _CLASSES,
-        (),
-        None,
-        _LOW,
-        "Reporters that are notified when metrics are added, changed or removed: `logging`, "
-        "or reporters of your own.",
-    )
-    .define(
-        "metrics.num.samples",
-        _INT,
-        2,
-        Range(1),
-        _LOW,
-        "The number of samples that a metric is computed from.",
-    )
-    .define(
-        "metrics.recording.level",
-        _STRING,
-        "INFO",
-        OneOf(("INFO", "DEBUG", "TRACE")),
-        _LOW,
-        "The most detailed level of metrics to record.",
-    )
-    .define(
-        "metrics.sample.window.ms",
-        _LONG,
-        30_000,
-        Range(0),
-        _LOW,
-        "The duration of one sample of a metric.",
-    )
-    .define(
-        "client.id",
-        _STRING,
-        "spark-kafka-sink",
-        RequestText(),
-        _MEDIUM,
-        "The client's name in the brokers' logs and quotas.",
-    )
-    .include(SECURITY_CONFIG_DEF)
-)
 
 #: Java's StringSerializer and UUIDSerializer read three settings of this kind.
 _ENCODING: Final = RefusedSetting(
@@ -375,19 +76,6 @@ REFUSED: Final[Mapping[str, RefusedSetting]] = {
     ),
 }
 
-_TABLE: Final = SettingsTable(
-    PRODUCER_CONFIG_DEF,
-    REFUSED,
-    {
-        "partitioner.class": PARTITIONERS,
-        "key.serializer": SERIALIZERS,
-        "value.serializer": SERIALIZERS,
-        "interceptor.classes": INTERCEPTORS,
-        "metric.reporters": REPORTERS,
-        "sasl.login.callback.handler.class": TOKEN_SOURCES,
-    },
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig(ClientConfig):
@@ -403,39 +91,142 @@ class ProducerConfig(ClientConfig):
     0
     """
 
-    acks: int
-    enable_idempotence: bool
-    compression_type: str
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_zstd_level: int
-    batch_size: int
-    buffer_memory: int
-    linger_ms: int
-    max_block_ms: int
-    max_request_size: int
-    retries: int
-    delivery_timeout_ms: int
+    acks: int = setting(STRING, "all", LOW, OneOf(("all", "-1", "0", "1"))).doc(
+        "Which replicas must have a batch before it counts as written: all in-sync replicas "
+        "(all or -1), the leader (1), or none (0: nothing is confirmed, and offsets are "
+        "unknown). 0 and 1 disable enable.idempotence."
+    )
+    enable_idempotence: bool = setting(BOOLEAN, True, LOW).doc(
+        "Whether retries preserve the order of records and never write a record twice."
+    )
+    compression_type: str = setting(
+        STRING, "lz4", HIGH, OneOf(("none", "gzip", "snappy", "lz4", "zstd"))
+    ).doc("The codec of record batches.")
+    compression_gzip_level: int = setting(
+        INT, _GZIP.default, MEDIUM, RangeOr(Range(_GZIP.lowest, _GZIP.highest), _GZIP.default)
+    ).doc("The level of gzip; -1 is zlib's own default.")
+    compression_lz4_level: int = setting(
+        INT, _LZ4.default, MEDIUM, Range(_LZ4.lowest, _LZ4.highest)
+    ).doc("The level of lz4.")
+    compression_zstd_level: int = setting(
+        INT, _ZSTD.default, MEDIUM, Range(_ZSTD.lowest, _ZSTD.highest)
+    ).doc(
+        "The level of zstd. At level 3, batches of more than 128 KB before compression have "
+        "smaller tables than zstd's own, which takes 5 to 20 % less time; the size differs by up "
+        "to 3 %."
+    )
+    batch_size: int = setting(INT, 1_000_000, MEDIUM, Range(0)).doc(
+        "The maximum size of a record batch in bytes. Open batches are smaller if many "
+        "partitions are written at the same time, so that all of them fit in buffer.memory; "
+        "unless set, it never exceeds buffer.memory or max.request.size."
+    )
+    buffer_memory: int = setting(LONG, 33_554_432, HIGH, Range(1)).doc(
+        "The memory in bytes, per task, for records that are not acknowledged yet. When it is"
+        " exhausted, the task waits for up to max.block.ms."
+    )
+    linger_ms: int = setting(LONG, 5, MEDIUM, Range(0)).doc(
+        "How long a batch waits for more records; it continues to fill if it cannot be sent "
+        "then. Does not apply to a Spark write, where batches close when they are full, when "
+        "the task's input ends, or when memory runs short."
+    )
+    max_block_ms: int = setting(LONG, 60_000, MEDIUM, Range(0)).doc(
+        "How long to wait for free memory, or for the metadata of a topic."
+    )
+    max_request_size: int = setting(INT, 1_048_576, MEDIUM, Range(1)).doc(
+        "The maximum size of a request in bytes, and thus of a record before compression. The"
+        " broker's own limit is message.max.bytes, or max.message.bytes of the topic."
+    )
+    max_in_flight_requests_per_connection: int = setting(INT, 5, LOW, Range(1)).doc(
+        "The maximum number of unanswered requests on a connection; at most 5 with "
+        "enable.idempotence."
+    )
+    retries: int = setting(INT, INT_MAX, HIGH, Range(0, INT_MAX)).doc(
+        "How often a batch is retried after a transient error; delivery.timeout.ms limits "
+        "the retries in any case. 0 disables enable.idempotence."
+    )
+    delivery_timeout_ms: int = setting(INT, 120_000, MEDIUM, Range(0)).doc(
+        "The maximum time from the opening of a batch (in a Spark write: from its closing) to "
+        "its acknowledgement, including retries. Must be at least linger.ms + "
+        "request.timeout.ms. A batch does not expire while its broker throttles this client."
+    )
+    metadata_max_idle_ms: int = setting(
+        LONG, 300_000, LOW, Range(5_000), after="metadata.max.age.ms"
+    ).doc("How long metadata of a topic is kept up to date after the last write to it.")
+    receive_buffer_bytes: int = setting(
+        INT, 32_768, MEDIUM, Range(-1), after="send.buffer.bytes"
+    ).doc(
+        "The size of the socket's receive buffer (SO_RCVBUF); -1 leaves it to the operating system."
+    )
     #: None for the default partitioner.
-    partitioner_class: PluginReference | None
-    partitioner_ignore_keys: bool
-    partitioner_adaptive_partitioning_enable: bool
-    partitioner_availability_timeout_ms: int
+    partitioner_class: PluginReference | None = setting(
+        CLASS, "default", MEDIUM, plugins=PARTITIONERS
+    ).doc(
+        "The partitioner of records that specify no partition: `default` (murmur2 of the key;"
+        " records without a key go to all partitions in turn, for 16 KiB at first and up to "
+        "`batch.size` in the end), "
+        "`round_robin`, `murmur2` or `murmur2_random`, `crc32` or `consistent_random` "
+        "(librdkafka's default), `fnv1a` or `fnv1a_random` (as in Sarama). "
+        "`murmur2_consistent`, `consistent` and `fnv1a_consistent` place keys in these three "
+        "ways, and all records without a key on one partition (as librdkafka's murmur2, "
+        "consistent and fnv1a). Outside Spark writes, also a partitioner of your own."
+    )
+    partitioner_ignore_keys: bool = setting(BOOLEAN, False, MEDIUM).doc(
+        "Whether to place records that have a key as if they had none."
+    )
+    partitioner_adaptive_partitioning_enable: bool = setting(BOOLEAN, True, LOW).doc(
+        "Whether partitions with short queues receive more of the records without a key. Only "
+        "for the default partitioner."
+    )
+    partitioner_availability_timeout_ms: int = setting(LONG, 0, LOW, Range(0)).doc(
+        "The time after which records without a key avoid a partition whose leader accepts "
+        "nothing; 0 never avoids any. Only with partitioner.adaptive.partitioning.enable."
+    )
     #: None for bytes, which need no serializer.
-    key_serializer: PluginReference | None
-    value_serializer: PluginReference | None
-    interceptor_classes: tuple[PluginReference, ...]
-    transactional_id: str | None
-    transaction_timeout_ms: int
-    metric_reporters: tuple[PluginReference, ...]
-    metrics_num_samples: int
-    metrics_recording_level: str
-    metrics_sample_window_ms: int
+    key_serializer: PluginReference | None = setting(CLASS, "bytes", HIGH, plugins=SERIALIZERS).doc(
+        "The serializer of keys: `bytes`, `string`, `int`, `float`, `json`, or one of your "
+        "own. Not in a Spark write."
+    )
+    value_serializer: PluginReference | None = setting(
+        CLASS, "bytes", HIGH, plugins=SERIALIZERS
+    ).doc("The serializer of values, like key.serializer. Not in a Spark write.")
+    interceptor_classes: tuple[PluginReference, ...] = setting(
+        CLASSES, (), LOW, plugins=INTERCEPTORS
+    ).doc(
+        "Interceptors that see each record before it is sent and after it was acknowledged, "
+        "in this order. Not in a Spark write."
+    )
+    transactional_id: str | None = setting(STRING, None, LOW, RequestName()).doc(
+        "The name under which the producer writes in transactions; it fences an older "
+        "producer with the same name, and needs enable.idempotence. Not in a Spark write."
+    )
+    transaction_timeout_ms: int = setting(INT, 60_000, LOW, Range(1)).doc(
+        "How long a transaction may stay open before its coordinator aborts it; the broker's "
+        "own limit is transaction.max.timeout.ms. In a Spark write only with exactly_once, "
+        "where the default is 900000."
+    )
+    metric_reporters: tuple[PluginReference, ...] = setting(
+        CLASSES, (), LOW, plugins=REPORTERS
+    ).doc(
+        "Reporters that are notified when metrics are added, changed or removed: `logging`, "
+        "or reporters of your own."
+    )
+    metrics_num_samples: int = setting(INT, 2, LOW, Range(1)).doc(
+        "The number of samples that a metric is computed from."
+    )
+    metrics_recording_level: str = setting(
+        STRING, "INFO", LOW, OneOf(("INFO", "DEBUG", "TRACE"))
+    ).doc("The most detailed level of metrics to record.")
+    metrics_sample_window_ms: int = setting(LONG, 30_000, LOW, Range(0)).doc(
+        "The duration of one sample of a metric."
+    )
+    client_id: str = setting(STRING, "spark-kafka-sink", MEDIUM, RequestText()).doc(
+        "The client's name in the brokers' logs and quotas."
+    )
     #: Whether brokers may create a topic when this client requests its metadata. Not a setting:
     #: Java's producer always allows it, its admin client never does.
     allow_auto_create_topics: bool = True
 
-    _table: ClassVar = _TABLE
+    _refused: ClassVar = REFUSED
 
     @classmethod
     def _settle(cls, values: dict[str, Any], given: GivenSettings) -> None:
@@ -512,3 +303,6 @@ def _settle_batch_size(values: dict[str, Any], given: GivenSettings) -> None:
             f"batch.size is {values['batch.size']}, but must not exceed buffer.memory, which is "
             f"{values['buffer.memory']}"
         )
+
+
+PRODUCER_CONFIG_DEF: Final = ConfigDef.of(ProducerConfig)

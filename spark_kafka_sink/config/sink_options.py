@@ -20,9 +20,14 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import (
+    BOOLEAN,
+    HIGH,
+    INT,
+    LONG,
+    LOW,
+    MEDIUM,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
     NotEmpty,
     OneOfAnyCase,
     Range,
@@ -31,6 +36,7 @@ from spark_kafka_sink.config.config_def import (
     RequestName,
     RequestText,
     nearest_name,
+    setting,
     unknown_option,
 )
 from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
@@ -65,132 +71,70 @@ REPORT_NONE: Final = "none"
 REPORT_SUMMARY: Final = "summary"
 REPORT_FULL: Final = "full"
 
-SINK_OPTIONS_DEF: Final = (
-    ConfigDef()
-    .define(
-        "topic",
-        ConfigType.STRING,
-        None,
-        None,
-        Importance.HIGH,
-        "The topic of all rows. Takes precedence over a `topic` column; required if there is none.",
-    )
-    .define(
-        "autoCreateTopics",
-        ConfigType.BOOLEAN,
-        False,
-        None,
-        Importance.MEDIUM,
+_OPTIONS: Final = {
+    "topic": setting(STRING, None, HIGH).doc(
+        "The topic of all rows. Takes precedence over a `topic` column; required if there is none."
+    ),
+    "autoCreateTopics": setting(BOOLEAN, False, MEDIUM).doc(
         "Whether brokers with auto.create.topics.enable may create a missing topic of the "
         "write. Otherwise a missing topic is an error: on the driver, or for a topic in the "
-        "`topic` column, in the task that has the row.",
-    )
-    .define(
-        "deliveryGuarantee",
-        ConfigType.STRING,
-        AT_LEAST_ONCE,
-        OneOfAnyCase((AT_LEAST_ONCE, EXACTLY_ONCE)),
-        Importance.HIGH,
+        "`topic` column, in the task that has the row."
+    ),
+    "deliveryGuarantee": setting(
+        STRING, AT_LEAST_ONCE, HIGH, OneOfAnyCase((AT_LEAST_ONCE, EXACTLY_ONCE))
+    ).doc(
         "Whether rows that Spark processes again are written again (at_least_once), or each "
-        "row becomes visible to read_committed consumers once, whatever fails (exactly_once).",
-    )
-    .define(
-        "transactionalIdPrefix",
-        ConfigType.STRING,
-        None,
-        None,
-        Importance.HIGH,
+        "row becomes visible to read_committed consumers once, whatever fails (exactly_once)."
+    ),
+    "transactionalIdPrefix": setting(STRING, None, HIGH).doc(
         "With exactly_once: the name of the query or job, unique and the same at every start. "
         "Two writers that use the same prefix at the same time fence each other: the one that "
-        "planned its batch last continues, and a stream plans one with every micro-batch.",
-    )
-    .define(
-        "writeId",
-        ConfigType.STRING,
-        None,
-        RequestText(),
-        Importance.HIGH,
+        "planned its batch last continues, and a stream plans one with every micro-batch."
+    ),
+    "writeId": setting(STRING, None, HIGH, RequestText()).doc(
         "With exactly_once, for a batch: the name of what is written. A job that is run again"
         " with the same writeId writes neither rows nor a report if the rows were written "
-        "before; any other write with it does the same, and is refused if it is to another topic.",
-    )
-    .define(
-        "writeIdRetentionMs",
-        ConfigType.LONG,
-        DEFAULT_RETENTION_MS,
-        Range(0),
-        Importance.LOW,
-        "How long the ledger remembers a writeId.",
-    )
-    .define(
-        "ledgerTopic",
-        ConfigType.STRING,
-        DEFAULT_LEDGER_TOPIC,
-        NotEmpty(),
-        Importance.MEDIUM,
+        "before; any other write with it does the same, and is refused if it is to another topic."
+    ),
+    "writeIdRetentionMs": setting(LONG, DEFAULT_RETENTION_MS, LOW, Range(0)).doc(
+        "How long the ledger remembers a writeId."
+    ),
+    "ledgerTopic": setting(STRING, DEFAULT_LEDGER_TOPIC, MEDIUM, NotEmpty()).doc(
         "With exactly_once: the compacted topic that records which batches were written. It "
-        "is created if it is missing; many queries and jobs may share it.",
-    )
-    .define(
-        "ledgerReplicationFactor",
-        ConfigType.INT,
-        -1,
-        RangeOr(Range(1, 32_767), -1),
-        Importance.MEDIUM,
-        "The number of replicas of a ledgerTopic that must be created; -1 is the cluster's "
-        "default.",
-    )
-    .define(
-        "reportPath",
-        ConfigType.STRING,
-        None,
-        None,
-        Importance.LOW,
+        "is created if it is missing; many queries and jobs may share it."
+    ),
+    "ledgerReplicationFactor": setting(INT, -1, MEDIUM, RangeOr(Range(1, 32_767), -1)).doc(
+        "The number of replicas of a ledgerTopic that must be created; -1 is the cluster's default."
+    ),
+    "reportPath": setting(STRING, None, LOW).doc(
         "The file to which the driver writes the report of the write, as JSON: a local file "
         "in an existing directory. A batch replaces the file, whatever its content; a batch "
         "whose writeId was written before leaves it unchanged. A stream adds a line for each "
-        "micro-batch, and refuses a symbolic link and a file that is not such a report.",
-    )
-    .define(
-        "report",
-        ConfigType.STRING,
-        REPORT_SUMMARY,
-        OneOfAnyCase((REPORT_NONE, REPORT_SUMMARY, REPORT_FULL)),
-        Importance.LOW,
+        "micro-batch, and refuses a symbolic link and a file that is not such a report."
+    ),
+    "report": setting(
+        STRING, REPORT_SUMMARY, LOW, OneOfAnyCase((REPORT_NONE, REPORT_SUMMARY, REPORT_FULL))
+    ).doc(
         "What the driver prints about a finished write: nothing (none), one line (summary), or a "
         "table of the partitions and their offsets as well (full). A stream prints at most once a "
         "minute, what it has written since. It does not affect reportPath and "
-        "KafkaSink.last_report.",
-    )
-    .define(
-        "reportId",
-        ConfigType.STRING,
-        None,
-        NotEmpty(),
-        Importance.LOW,
-        "A name by which KafkaSink.last_report finds the report of this write among others.",
-    )
-    .define(
-        "progress",
-        ConfigType.BOOLEAN,
-        False,
-        None,
-        Importance.LOW,
+        "KafkaSink.last_report."
+    ),
+    "reportId": setting(STRING, None, LOW, NotEmpty()).doc(
+        "A name by which KafkaSink.last_report finds the report of this write among others."
+    ),
+    "progress": setting(BOOLEAN, False, LOW).doc(
         "Whether each task prints every five seconds how many rows it has taken, to the "
-        "executor's log or in local mode to the terminal.",
-    )
-    .define(
-        "sourceConsumerGroup",
-        ConfigType.STRING,
-        None,
-        RequestName(),
-        Importance.LOW,
+        "executor's log or in local mode to the terminal."
+    ),
+    "sourceConsumerGroup": setting(STRING, None, LOW, RequestName()).doc(
         "For a stream from Kafka: the consumer group to which the offsets of each finished "
         "micro-batch are committed, for lag monitors. Requires checkpointLocation as an "
         "option of the stream, on a file system of the driver, and source and sink on the "
-        "same cluster.",
-    )
-)
+        "same cluster."
+    ),
+}
+SINK_OPTIONS_DEF: Final = ConfigDef.named(_OPTIONS)
 
 _BYTES_AS_THEY_ARE: Final = RefusedSetting(
     "keys and values are written as the bytes of their columns: convert the columns instead"

@@ -11,23 +11,21 @@ import re
 from typing import Final
 
 from spark_kafka_sink.config.config_def import (
+    BOOLEAN,
+    HIGH,
+    INT,
+    LONG,
     LONG_MAX,
+    LOW,
+    MEDIUM,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
     NotEmpty,
     OneOfAnyCase,
     Range,
     RequestName,
+    setting,
 )
-
-_BOOLEAN, _STRING, _INT, _LONG = (
-    ConfigType.BOOLEAN,
-    ConfigType.STRING,
-    ConfigType.INT,
-    ConfigType.LONG,
-)
-_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 _TIME: Final = re.compile(r"([0-9]+)([a-z]*)")
 #: Microseconds in each unit; a number alone is in milliseconds.
@@ -72,205 +70,95 @@ class TimeText:
         return None
 
 
-SOURCE_OPTIONS_DEF: Final = (
-    ConfigDef()
-    .define(
-        "subscribe",
-        _STRING,
-        None,
-        None,
-        _HIGH,
+_OPTIONS: Final = {
+    "subscribe": setting(STRING, None, HIGH).doc(
         "The topics to read, separated by commas. Exactly one of subscribe, subscribePattern and "
-        "assign is required.",
-    )
-    .define(
-        "subscribePattern",
-        _STRING,
-        None,
-        NotEmpty(),
-        _HIGH,
+        "assign is required."
+    ),
+    "subscribePattern": setting(STRING, None, HIGH, NotEmpty()).doc(
         "A regular expression (Python's): the topics with a match anywhere in their names are "
-        "read, except for internal ones. A stream also reads topics that are created later.",
-    )
-    .define(
-        "assign",
-        _STRING,
-        None,
-        NotEmpty(),
-        _HIGH,
-        'The partitions to read, as JSON: `{"topicA": [0, 1], "topicB": [2, 4]}`.',
-    )
-    .define(
-        "startingOffsets",
-        _STRING,
-        None,
-        NotEmpty(),
-        _HIGH,
+        "read, except for internal ones. A stream also reads topics that are created later."
+    ),
+    "assign": setting(STRING, None, HIGH, NotEmpty()).doc(
+        'The partitions to read, as JSON: `{"topicA": [0, 1], "topicB": [2, 4]}`.'
+    ),
+    "startingOffsets": setting(STRING, None, HIGH, NotEmpty()).doc(
         "Where to start: `earliest` (the default of a batch), `latest` (the default of a stream; "
         "not in a batch), or an offset for each partition, as JSON: "
         '`{"topicA": {"0": 23, "1": -2}, "topicB": "earliest"}`, where -2 means earliest and -1 '
         "latest (not in a batch), and a word stands for all partitions of a topic. "
         "A stream that has a checkpoint starts there, and reads new partitions from their "
-        "beginning.",
-    )
-    .define(
-        "endingOffsets",
-        _STRING,
-        None,
-        NotEmpty(),
-        _HIGH,
+        "beginning."
+    ),
+    "endingOffsets": setting(STRING, None, HIGH, NotEmpty()).doc(
         "Where a batch ends: `latest` (the default), or an offset for each partition, as JSON like "
         "that of startingOffsets, where -1 means latest; -2 and earliest are not accepted. The "
-        "record at the offset is not read.",
-    )
-    .define(
-        "startingTimestamp",
-        _LONG,
-        None,
-        Range(0),
-        _MEDIUM,
+        "record at the offset is not read."
+    ),
+    "startingTimestamp": setting(LONG, None, MEDIUM, Range(0)).doc(
         "Start each partition at its first record with this timestamp or a later one, in ms since "
-        "1970. Takes precedence over startingOffsetsByTimestamp and startingOffsets.",
-    )
-    .define(
-        "endingTimestamp",
-        _LONG,
-        None,
-        Range(0),
-        _MEDIUM,
+        "1970. Takes precedence over startingOffsetsByTimestamp and startingOffsets."
+    ),
+    "endingTimestamp": setting(LONG, None, MEDIUM, Range(0)).doc(
         "End each partition of a batch before its first record with this timestamp or a later "
         "one; at the latest offset if there is none. Takes precedence over "
-        "endingOffsetsByTimestamp and endingOffsets.",
-    )
-    .define(
-        "startingOffsetsByTimestamp",
-        _STRING,
-        None,
-        NotEmpty(),
-        _MEDIUM,
+        "endingOffsetsByTimestamp and endingOffsets."
+    ),
+    "startingOffsetsByTimestamp": setting(STRING, None, MEDIUM, NotEmpty()).doc(
         "Like startingTimestamp, with a timestamp for each partition, as JSON: "
-        '`{"topicA": {"0": 1700000000000}}`. Takes precedence over startingOffsets.',
-    )
-    .define(
-        "endingOffsetsByTimestamp",
-        _STRING,
-        None,
-        NotEmpty(),
-        _MEDIUM,
+        '`{"topicA": {"0": 1700000000000}}`. Takes precedence over startingOffsets.'
+    ),
+    "endingOffsetsByTimestamp": setting(STRING, None, MEDIUM, NotEmpty()).doc(
         "Like endingTimestamp, with a timestamp for each partition, as JSON. Takes precedence over "
-        "endingOffsets.",
-    )
-    .define(
-        "startingOffsetsByTimestampStrategy",
-        _STRING,
-        "error",
-        OneOfAnyCase(("error", "latest")),
-        _LOW,
+        "endingOffsets."
+    ),
+    "startingOffsetsByTimestampStrategy": setting(
+        STRING, "error", LOW, OneOfAnyCase(("error", "latest"))
+    ).doc(
         "What to do if a partition has no record with the starting timestamp or a later one: "
-        "fail, or start at its latest offset.",
-    )
-    .define(
-        "failOnDataLoss",
-        _BOOLEAN,
-        True,
-        None,
-        _HIGH,
+        "fail, or start at its latest offset."
+    ),
+    "failOnDataLoss": setting(BOOLEAN, True, HIGH).doc(
         "Whether to fail if records may have been lost, because a topic was deleted or records "
-        "expired before they were read. Otherwise a warning says how many offsets are missing.",
-    )
-    .define(
-        "includeHeaders",
-        _BOOLEAN,
-        False,
-        None,
-        _MEDIUM,
-        "Whether rows have a column `headers`.",
-    )
-    .define(
-        "minPartitions",
-        _INT,
-        None,
-        Range(1),
-        _MEDIUM,
+        "expired before they were read. Otherwise a warning says how many offsets are missing."
+    ),
+    "includeHeaders": setting(BOOLEAN, False, MEDIUM).doc("Whether rows have a column `headers`."),
+    "minPartitions": setting(INT, None, MEDIUM, Range(1)).doc(
         "A read has at least about this many tasks. Without it there is one task for each "
         "partition of Kafka that has something to read. If those are fewer, large ranges are split "
         "in proportion to their sizes. The number of parts of each range is rounded, so there may "
-        "be a few tasks fewer than this, or more.",
-    )
-    .define(
-        "maxRecordsPerPartition",
-        _LONG,
-        None,
-        Range(1),
-        _MEDIUM,
-        "The maximum number of offsets that a task reads; larger ranges are divided.",
-    )
-    .define(
-        "maxOffsetsPerTrigger",
-        _LONG,
-        None,
-        Range(1),
-        _MEDIUM,
+        "be a few tasks fewer than this, or more."
+    ),
+    "maxRecordsPerPartition": setting(LONG, None, MEDIUM, Range(1)).doc(
+        "The maximum number of offsets that a task reads; larger ranges are divided."
+    ),
+    "maxOffsetsPerTrigger": setting(LONG, None, MEDIUM, Range(1)).doc(
         "The maximum number of offsets in a micro-batch, divided among the partitions in "
-        "proportion to what they have. Only for streams.",
-    )
-    .define(
-        "minOffsetsPerTrigger",
-        _LONG,
-        None,
-        Range(0),
-        _LOW,
+        "proportion to what they have. Only for streams."
+    ),
+    "minOffsetsPerTrigger": setting(LONG, None, LOW, Range(0)).doc(
         "The number of new offsets to wait for before a micro-batch, for up to maxTriggerDelay. "
-        "Only for streams.",
-    )
-    .define(
-        "maxTriggerDelay",
-        _STRING,
-        "15m",
-        TimeText(),
-        _LOW,
-        "How long to wait for minOffsetsPerTrigger. Only for streams.",
-    )
-    .define(
-        "fetchOffset.numRetries",
-        _INT,
-        3,
-        Range(0),
-        _LOW,
-        "How often to ask again for offsets that cannot be right, since they go back.",
-    )
-    .define(
-        "fetchOffset.retryIntervalMs",
-        _LONG,
-        1_000,
-        Range(0),
-        _LOW,
-        "How long to wait before each of these retries.",
-    )
-    .define(
-        "kafkaConsumer.pollTimeoutMs",
-        _LONG,
-        120_000,
-        Range(1),
-        _LOW,
+        "Only for streams."
+    ),
+    "maxTriggerDelay": setting(STRING, "15m", LOW, TimeText()).doc(
+        "How long to wait for minOffsetsPerTrigger. Only for streams."
+    ),
+    "fetchOffset.numRetries": setting(INT, 3, LOW, Range(0)).doc(
+        "How often to ask again for offsets that cannot be right, since they go back."
+    ),
+    "fetchOffset.retryIntervalMs": setting(LONG, 1_000, LOW, Range(0)).doc(
+        "How long to wait before each of these retries."
+    ),
+    "kafkaConsumer.pollTimeoutMs": setting(LONG, 120_000, LOW, Range(1)).doc(
         "How long a task may wait without receiving anything before it fails. The default of "
-        "Spark's own source is spark.network.timeout.",
-    )
-    .define(
-        "groupIdPrefix",
-        _STRING,
-        None,
-        None,
-        _LOW,
-        "Accepted without effect: a read joins no consumer group.",
-    )
-    .define(
-        "commitGroup",
-        _STRING,
-        None,
-        RequestName(),
-        _LOW,
+        "Spark's own source is spark.network.timeout."
+    ),
+    "groupIdPrefix": setting(STRING, None, LOW).doc(
+        "Accepted without effect: a read joins no consumer group."
+    ),
+    "commitGroup": setting(STRING, None, LOW, RequestName()).doc(
         "For a stream: a consumer group to which the driver commits how far the query has got, "
-        "for lag monitors. One micro-batch late; nothing reads it, and a failure is a warning.",
-    )
-)
+        "for lag monitors. One micro-batch late; nothing reads it, and a failure is a warning."
+    ),
+}
+SOURCE_OPTIONS_DEF: Final = ConfigDef.named(_OPTIONS)

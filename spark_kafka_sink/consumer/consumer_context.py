@@ -30,7 +30,7 @@ from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
     from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
     from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from spark_kafka_sink.config.kafka_consumer_config import CONSUMER_PROTOCOL
+from spark_kafka_sink.config.consumer_config import CONSUMER_PROTOCOL
 from spark_kafka_sink.consumer.consumer_context import Answer, ConsumerContext
 from spark_kafka_sink.consumer.fetch.fetcher import Fetcher
 from spark_kafka_sink.consumer.group.classic_coordinator import ClassicCoordinator
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
     from weakref import finalize
 
-    from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.group.coordinator import Coordinator
 

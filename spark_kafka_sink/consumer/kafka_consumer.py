@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from spark_kafka_sink.config.kafka_consumer_config import (
+from spark_kafka_sink.config.consumer_config import (
     CONSUMER_PROTOCOL,
     KafkaConsumerConfig,
 )

@@ -14,7 +14,7 @@ from spark_kafka_sink.metrics.stats import Avg, Max
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.config.plugin_reference import PluginReference
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.metrics.kafka_metric import MetricName

@@ -27,7 +27,7 @@ from spark_kafka_sink.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
+    from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.config.plugin_reference import PluginReference
 
     #: The headers of a record: names and values.

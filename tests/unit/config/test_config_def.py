@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.config.config_def import (
     REQUIRED,
     ConfigDef,
+    ConfigKey,
     ConfigType,
     Importance,
     NotEmpty,
@@ -19,13 +21,15 @@ from spark_kafka_sink.config.config_def import (
     RangeOr,
     RequestName,
     RequestText,
+    declared_in,
     nearest_name,
+    setting,
 )
 from spark_kafka_sink.errors import ConfigError
 
 
 def single_setting(kind, default=None, validator=None):
-    return ConfigDef().define("a.b", kind, default, validator, Importance.LOW, "What it is.")
+    return ConfigDef([ConfigKey("a.b", kind, default, validator, Importance.LOW, "What it is.")])
 
 
 def parse(kind, value, validator=None):
@@ -239,7 +243,7 @@ def test_a_default_must_be_valid():
 def test_a_setting_cannot_be_defined_twice():
     """Defining a setting twice is an error."""
     with pytest.raises(ValueError, match=r"a\.b is defined twice"):
-        single_setting(ConfigType.INT).define("a.b", ConfigType.INT, 1, None, Importance.LOW, "")
+        ConfigDef([*single_setting(ConfigType.INT), *single_setting(ConfigType.LONG)])
 
 
 def test_a_table_provides_its_names_and_rows():
@@ -250,17 +254,86 @@ def test_a_table_provides_its_names_and_rows():
     assert ["a.b"] == [key.name for key in table]
 
 
+def test_a_dataclass_declares_a_table():
+    """Fields are settings in their order, named with dots; `doc` gives the meaning."""
+
+    @dataclass(kw_only=True)
+    class Settings:
+        first_one: int = setting(ConfigType.INT, REQUIRED, Importance.HIGH).doc("First.")
+        not_a_setting: int = 1
+        second: str = setting(ConfigType.STRING, "x", Importance.LOW, NotEmpty()).doc("Second.")
+
+    first, second = ConfigDef.of(Settings)
+    assert (
+        ConfigKey("first.one", ConfigType.INT, REQUIRED, None, Importance.HIGH, "First.") == first
+    )
+    assert ("second", "x", "Second.") == (second.name, second.default, second.doc)
+    assert {"first_one": 2, "second": "y", "not_a_setting": 1} == vars(
+        Settings(first_one=2, second="y")
+    )
+    with pytest.raises(TypeError, match="second"):
+        Settings(first_one=2)
+
+
+def test_a_derived_dataclass_adds_to_the_table():
+    """Own settings follow the first inherited one, or the named one; replaced ones stay."""
+
+    def an_int(default, **where):
+        return setting(ConfigType.INT, default, Importance.LOW, **where).doc("A number.")
+
+    @dataclass(kw_only=True)
+    class Base:
+        a: int = an_int(1)
+        b: int = an_int(2)
+        c: int = an_int(3)
+
+    @dataclass(kw_only=True)
+    class Derived(Base):
+        d: int = an_int(4)
+        c: int = an_int(30)
+        e: int = an_int(5)
+        f: int = an_int(6, after="b")
+        g: int = an_int(7)
+
+    @dataclass(kw_only=True)
+    class Other(Base):
+        h: int = declared_in(ConfigDef.of(Derived), "f", after="c")
+
+    @dataclass(kw_only=True)
+    class Whole:
+        parts: object = declared_in(ConfigDef.of(Base))
+
+    def defaults(kind):
+        return {key.name: key.default for key in ConfigDef.of(kind)}
+
+    expected = {"a": 1, "d": 4, "e": 5, "b": 2, "f": 6, "g": 7, "c": 30}
+    assert list(expected.items()) == list(defaults(Derived).items())
+    assert [("a", 1), ("b", 2), ("c", 3), ("f", 6)] == list(defaults(Other).items())
+    assert defaults(Base) == defaults(Whole)
+
+
+def test_options_are_named_by_their_mapping():
+    """A table may have names that no attribute could have."""
+    option = setting(ConfigType.INT, 1, Importance.LOW).doc("A number.")
+    assert ("a.bC",) == ConfigDef.named({"a.bC": option}).names
+
+
 def test_a_table_is_printed_as_markdown():
     """Each Markdown row has all columns of the table, with pipes escaped."""
-    table = (
-        ConfigDef()
-        .define("n", ConfigType.INT, 3, Range(1, 9), Importance.LOW, "A | B.")
-        .define("r", ConfigType.STRING, REQUIRED, None, Importance.HIGH, "Must be.")
-        .define("o", ConfigType.STRING, None, OneOf(("x", "y")), Importance.MEDIUM, "May be.")
-        .define("b", ConfigType.BOOLEAN, False, None, Importance.LOW, "Switch.")
-        .define("l", ConfigType.LIST, ("p", "q"), None, Importance.LOW, "List.")
-        .define("c", ConfigType.STRING, "x", OneOfAnyCase(("x", "Y")), Importance.LOW, "Case.")
-        .define("e", ConfigType.STRING, None, NotEmpty(), Importance.LOW, "Text.")
+    table = ConfigDef(
+        [
+            ConfigKey("n", ConfigType.INT, 3, Range(1, 9), Importance.LOW, "A | B."),
+            ConfigKey("r", ConfigType.STRING, REQUIRED, None, Importance.HIGH, "Must be."),
+            ConfigKey(
+                "o", ConfigType.STRING, None, OneOf(("x", "y")), Importance.MEDIUM, "May be."
+            ),
+            ConfigKey("b", ConfigType.BOOLEAN, False, None, Importance.LOW, "Switch."),
+            ConfigKey("l", ConfigType.LIST, ("p", "q"), None, Importance.LOW, "List."),
+            ConfigKey(
+                "c", ConfigType.STRING, "x", OneOfAnyCase(("x", "Y")), Importance.LOW, "Case."
+            ),
+            ConfigKey("e", ConfigType.STRING, None, NotEmpty(), Importance.LOW, "Text."),
+        ]
     )
     assert [
         "| setting | type | default | valid values | importance | meaning |",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.config_def import REQUIRED
-from spark_kafka_sink.config.kafka_consumer_config import (
+from spark_kafka_sink.config.consumer_config import (
     KAFKA_CONSUMER_CONFIG_DEF,
     REFUSED_KAFKA_CONSUMER,
     KafkaConsumerConfig,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.config.kafka_consumer_config import (
+from spark_kafka_sink.config.consumer_config import (
     CLASSIC_PROTOCOL,
     CONSUMER_PROTOCOL,
     KAFKA_CONSUMER_CONFIG_DEF,

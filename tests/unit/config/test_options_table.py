@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF
-from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF
-from spark_kafka_sink.config.kafka_consumer_config import KAFKA_CONSUMER_CONFIG_DEF
+from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF, KAFKA_CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.options_table import main, options_table
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF

@@ -12,7 +12,7 @@ from spark_kafka_sink.config import references
 from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
 from spark_kafka_sink.config.references import has_reference, resolve_references
-from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS
+from spark_kafka_sink.config.security_settings import REFERENCE_SETTINGS
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import ConfigError

@@ -16,7 +16,7 @@ import pytest
 from spark_kafka_sink.config.client_config import CLIENT_CONFIG_DEF
 from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
-from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
+from spark_kafka_sink.config.security_settings import SECURITY_CONFIG_DEF
 
 TESTS = Path(__file__).parents[2]
 WIRE = "unit/config/test_settings_on_the_wire.py"

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, group_settings, member_settings
 from spark_kafka_sink.errors import ConfigError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
 from spark_kafka_sink.config.plug_ins import PlugIns
 from spark_kafka_sink.config.plugin_reference import ASSIGNORS
 from spark_kafka_sink.consumer.assignors.assignment_strategies import (

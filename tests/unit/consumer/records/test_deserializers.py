@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.config.allow_lists import PLUGINS
-from spark_kafka_sink.config.kafka_consumer_config import KafkaConsumerConfig
+from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
 from spark_kafka_sink.config.plug_ins import PlugIns
 from spark_kafka_sink.config.plugin_reference import DESERIALIZERS, SERIALIZERS, PluginReference
 from spark_kafka_sink.consumer.records.deserializers import (

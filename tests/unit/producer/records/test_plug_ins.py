@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings, takes
 from spark_kafka_sink.config.plugin_reference import SERIALIZERS, PluginReference
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
-from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
+from spark_kafka_sink.config.security_settings import SECURITY_CONFIG_DEF
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError, SerializationError
 from spark_kafka_sink.producer import kafka_producer, producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
