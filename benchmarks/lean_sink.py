@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from spark_kafka_sink.spark.worker_memory import preparing_writer
+from spark_kafka_sink.spark.worker import preparing_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.spark.report.report_store import ask, request
+from spark_kafka_sink.spark.report_store import ask, request
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource
 
 from spark_kafka_sink.errors import ConfigError, KafkaError
-from spark_kafka_sink.spark.report.report_store import (
+from spark_kafka_sink.spark.report_store import (
     ANSWER,
     FORMAT,
     KEPT,
@@ -41,7 +41,7 @@ from spark_kafka_sink.spark.sink.driver_checks import (
 from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 from spark_kafka_sink.spark.user_errors import for_user
-from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
+from spark_kafka_sink.spark.worker import freeze_imported_objects
 from spark_kafka_sink.spark.worker_python import (
     REQUEST_OPTION as PYTHON_REQUEST,
 )
@@ -198,7 +198,7 @@ class KafkaSink(DataSource):
         """
         from spark_kafka_sink.config.source_options import SourceOptions
         from spark_kafka_sink.spark.source.columns import check_columns
-        from spark_kafka_sink.spark.source.refused_stream import RefusedStreamReader
+        from spark_kafka_sink.spark.source.stream_reader import RefusedStreamReader
 
         try:
             _check_streams()

@@ -149,10 +149,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "spark": {
         TOP: (),
-        "report": (TOP,),
-        "sink": (TOP, "report"),
-        "source": (TOP, "report"),
-        "data_source": (TOP, "report", "sink", "source"),
+        "sink": (TOP,),
+        "source": (TOP,),
+        "data_source": (TOP, "sink", "source"),
     },
     "devbroker": {
         "base": (),
@@ -198,7 +197,7 @@ _EVENT_LOOP = (
 #: Library -> the files that may import it, as patterns relative to the package.
 GUARDED: dict[str, tuple[str, ...]] = {
     "asyncio": _EVENT_LOOP,
-    "socket": ("network/transport/*.py", "devbroker/net/server.py", "spark/between_tasks.py"),
+    "socket": ("network/transport/*.py", "devbroker/net/server.py", "spark/worker.py"),
     "ssl": (
         "network/transport/*.py",
         "network/authentication/*.py",
@@ -208,7 +207,6 @@ GUARDED: dict[str, tuple[str, ...]] = {
     ),
     "pyspark": (
         "spark/*.py",
-        "spark/report/*.py",
         "spark/sink/*.py",
         "spark/source/*.py",
         "observability/listener.py",
@@ -217,7 +215,6 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "devbroker/topic_records.py",
         "record/arrow/*.py",
         "consumer/*.py",
-        "spark/report/*.py",
         "spark/sink/*.py",
         "spark/source/*.py",
     ),

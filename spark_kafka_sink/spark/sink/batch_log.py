@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.named_files import pinned_target
-from spark_kafka_sink.spark.files import replace_file
+from spark_kafka_sink.spark.report_store import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from spark_kafka_sink.spark.source_offsets import (
     may_have_run,
     offsets_directory,
 )
-from spark_kafka_sink.spark.worker_memory import without_collector
+from spark_kafka_sink.spark.worker import without_collector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,8 +30,8 @@ from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.idle_cache import fingerprint
-from spark_kafka_sink.spark.sink.commit_message import TransactionalPart
 from spark_kafka_sink.spark.sink.partition_writer import (
+    TransactionalPart,
     Written,
     close_quietly,
     start_producer,
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.model import PartitionAcks, PreparedTransaction, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-    from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
-    from spark_kafka_sink.spark.sink.partition_writer import Start
+    from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, Start
     from spark_kafka_sink.spark.sink.producer_cache import ProducerCache
 
     Observe = Callable[[Point], None]

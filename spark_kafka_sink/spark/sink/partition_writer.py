@@ -1,5 +1,7 @@
 """The writing of a task's rows: Arrow batches in, acknowledgements out, with a borrowed producer.
 
+A `KafkaCommitMessage` reports the written rows to the driver.
+
 - A producer is taken only when there is a row, so an empty partition costs nothing.
 - It is always released: as finished when everything is acknowledged, otherwise as failed. An error
   while releasing it never hides the error that ended the write.
@@ -14,14 +16,16 @@ from __future__ import annotations
 import logging
 import platform
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.spark.between_tasks import prepare_next_tasks
-from spark_kafka_sink.spark.report.task_costs import TaskTimes
-from spark_kafka_sink.spark.worker_memory import preparing_writer
+from spark_kafka_sink.spark.task_costs import TaskTimes
+from spark_kafka_sink.spark.worker import prepare_next_tasks, preparing_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,9 +33,56 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.exactly_once.plan import Prepared
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.record.columns import RecordColumns
+
+
+class TransactionalPart(NamedTuple):
+    """The fields that an exactly-once write adds to a task's message."""
+
+    #: The generation of the plan under which the task wrote.
+    generation: int
+    planned_at_ms: int
+    #: The task's open transaction; None if it had no rows or the batch is already committed.
+    prepared: Prepared | None = None
+    #: Whether the task wrote nothing because the batch is already committed.
+    is_replay: bool = False
+    #: The other writes under the prefix, if the plan did not contain this one.
+    other_write_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaCommitMessage(WriterCommitMessage):
+    """One task's writes, all of them acknowledged (with acks=0: sent).
+
+    It is pickled on its way to the driver, so it contains no settings and no secrets.
+    """
+
+    #: The index of the Spark partition within its stage.
+    partition_id: int
+    #: Unique among all task attempts of the application.
+    task_attempt_id: int
+    rows: int
+    #: Per topic-partition, in order.
+    acks: tuple[tuple[TopicPartition, PartitionAcks], ...]
+    #: The metrics of the task's producer.
+    metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
+    #: The stream's query id; None in a batch write.
+    query_id: str | None = None
+    #: When the driver asked the stream's tasks to write, in seconds since 1970.
+    started_at: float | None = None
+    #: None in an at-least-once write.
+    transactional: TransactionalPart | None = None
+    #: None from a worker that has another version of this package.
+    times: TaskTimes | None = None
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether nothing was written because the batch is already committed."""
+        return self.transactional is not None and self.transactional.is_replay
+
 
 logger = logging.getLogger(__name__)
 

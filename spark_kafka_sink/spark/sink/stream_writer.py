@@ -19,13 +19,11 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.report import worker_sockets
-from spark_kafka_sink.spark.report.announcements import announce, report_logger
-from spark_kafka_sink.spark.report.report_store import ReportStore
+from spark_kafka_sink.spark.announcements import advise_sockets, announce, report_logger
+from spark_kafka_sink.spark.report_store import ReportStore
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
-from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.driver_checks import check_report_path, check_stream
-from spark_kafka_sink.spark.sink.partition_writer import write_rows
+from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, write_rows
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
 from spark_kafka_sink.spark.sink.writers import (
     PlannedWrite,
@@ -35,9 +33,9 @@ from spark_kafka_sink.spark.sink.writers import (
     reporting,
     task_context,
 )
-from spark_kafka_sink.spark.source_group import commit_source_offsets
+from spark_kafka_sink.spark.source_offsets import commit_source_offsets
 from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
-from spark_kafka_sink.spark.worker_memory import freeze_imported_objects
+from spark_kafka_sink.spark.worker import freeze_imported_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -187,7 +185,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             store.set_printed(query_id, state)
         if lines is not None:
             announce(report_logger, lines)
-            worker_sockets.advise(report.tasks)
+            advise_sockets(report.tasks)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         """Abort a failed micro-batch's transactions, or log which rows stay (on the driver).

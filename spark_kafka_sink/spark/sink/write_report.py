@@ -18,13 +18,13 @@ from spark_kafka_sink.config.named_files import pinned_target
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition, known_offset
-from spark_kafka_sink.spark.files import replace_file
-from spark_kafka_sink.spark.report.task_costs import TaskCosts, costs_of
+from spark_kafka_sink.spark.report_store import replace_file
+from spark_kafka_sink.spark.task_costs import TaskCosts, costs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+    from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 
 #: The maximum number of partition lines, and of topic lines, in the table.
 MAX_LINES: Final = 20

@@ -25,11 +25,14 @@ from pyspark.taskcontext import TaskContext
 
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.report import worker_sockets
-from spark_kafka_sink.spark.report.announcements import announce, progress_logger, report_logger
-from spark_kafka_sink.spark.report.report_store import ReportStore
-from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
-from spark_kafka_sink.spark.sink.partition_writer import write_rows
+from spark_kafka_sink.spark.announcements import (
+    advise_sockets,
+    announce,
+    progress_logger,
+    report_logger,
+)
+from spark_kafka_sink.spark.report_store import ReportStore
+from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, write_rows
 from spark_kafka_sink.spark.sink.producer_cache import NO_QUERY, CachedProducers
 from spark_kafka_sink.spark.sink.write_report import report_of
 from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
@@ -100,7 +103,7 @@ class SinkWriter:
         """Return the batches; with the option `progress`, the task prints how far it is."""
         if not self._options.progress:
             return batches
-        from spark_kafka_sink.spark.report.progress import with_progress
+        from spark_kafka_sink.spark.announcements import with_progress
 
         return with_progress(
             batches, task=task, clock=time.monotonic, say=partial(announce, progress_logger)
@@ -215,7 +218,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             with reporting("the write succeeded, but its report could not be printed"):
                 if self._options.report != REPORT_NONE:
                     announce(report_logger, self._lines(report))
-                    worker_sockets.advise(report.tasks)
+                    advise_sockets(report.tasks)
             with reporting("the write succeeded, but its report could not be kept for last_report"):
                 store = ReportStore.of_driver()
                 if store is not None:

@@ -16,10 +16,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.source.offsets_json import offsets_json, parse_offsets
 from spark_kafka_sink.spark.source.stream_reader import KafkaStreamReader
-from spark_kafka_sink.spark.user_errors import for_user
+from spark_kafka_sink.spark.user_errors import raising_for_user
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -37,18 +36,16 @@ class KafkaLimitedStreamReader(KafkaStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
+    @raising_for_user
     def latestOffset(  # noqa: N802 -- Spark's name
         self, start: dict[str, dict[str, int]], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
         """Return where the micro-batch from `start` ends (on the driver)."""
-        try:
-            end = self._driver.next_end(
-                parse_offsets(start),
-                max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
-                reads_all=isinstance(limit, ReadAllAvailable),
-            )
-        except KafkaError as error:
-            raise for_user(error) from error.__cause__
+        end = self._driver.next_end(
+            parse_offsets(start),
+            max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            reads_all=isinstance(limit, ReadAllAvailable),
+        )
         return offsets_json(end)
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 -- Spark's name

@@ -1,43 +1,184 @@
-"""The reader of a batch: planned once on the driver, read by tasks.
+"""The reader of a batch, planned once on the driver, and the reading of tasks, also for a stream.
 
-Spark creates it and asks for its partitions once for each DataFrame, before any task runs: there,
-"latest" gets its offsets, and whatever is wrong is reported. It is pickled for the tasks, so it
-holds plain data only.
+Spark creates the reader and asks for its partitions once for each DataFrame, before any task runs:
+there, "latest" gets its offsets, and whatever is wrong is reported.
+
+Each input partition has the range of one task. Spark asks for `InputPartition(None)` when a batch
+has no partitions, PySpark 4.1 for None: both read as empty. A task that ends early, as with LIMIT,
+leaves the client usable for the next one; a client that failed is closed.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, cast
 
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_kafka_sink.config.offset_specs import BATCH_START, SpecificOffsets
-from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.report import worker_sockets
-from spark_kafka_sink.spark.source.bounds import end_before_start, ending_offsets, starting_offsets
-from spark_kafka_sink.spark.source.planning import within_logs
-from spark_kafka_sink.spark.source.source_cluster import SourceCluster
-from spark_kafka_sink.spark.source.task_read import Read, input_partitions
+from spark_kafka_sink.errors import ConfigError, DataLossError, KafkaError
+from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.spark.announcements import advise_sockets
+from spark_kafka_sink.spark.source.columns import arrow_columns
+from spark_kafka_sink.spark.source.planning import split_ranges, within_logs
+from spark_kafka_sink.spark.source.source_cluster import (
+    SourceCluster,
+    client_cache,
+    ending_offsets,
+    starting_offsets,
+)
 from spark_kafka_sink.spark.user_errors import for_user
+from spark_kafka_sink.spark.worker import freeze_imported_objects, prepare_next_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from uuid import UUID
 
     import pyarrow as pa
-    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.consumer.fetch.range_values import DataLoss, PartitionRange
+    from spark_kafka_sink.spark.source.planning import LostOffsets, OffsetRange, PlannedRanges
+
 
 logger = logging.getLogger(__name__)
 
+#: How many losses an error names.
+_MOST_NAMED: Final = 5
 
-class KafkaBatchReader(DataSourceReader):
-    """The reader of one DataFrame; `columns` have been checked."""
+
+def input_partitions(
+    planned: PlannedRanges,
+    options: SourceOptions,
+    cluster: SourceCluster,
+    topic_ids: Mapping[str, UUID] | None = None,
+) -> list[InputPartition]:
+    """Return the input partitions of a batch, in order.
+
+    `topic_ids` are those of the topics in which the offsets were found, if that was earlier.
+
+    Raises DataLossError if offsets are lost, unless failOnDataLoss is false.
+    """
+    report_losses(planned.losses, fail=options.fail_on_data_loss)
+    ranges = split_ranges(
+        planned.ranges,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    return _with_ids(ranges, cluster, topic_ids or {})
+
+
+def report_losses(losses: Sequence[LostOffsets], *, fail: bool) -> None:
+    """Raise a DataLossError about the losses of a batch, or log each of them."""
+    if not losses:
+        return
+    if not fail:
+        for loss in losses:
+            logger.warning(
+                "%s; %s lost, and the read goes on without them (failOnDataLoss=false)",
+                loss,
+                f"{loss.lost} offsets are" if loss.lost else "records are",
+            )
+        return
+    first = losses[0]
+    more = len(losses) - _MOST_NAMED
+    text = "; ".join(str(loss) for loss in losses[:_MOST_NAMED])
+    raise DataLossError(
+        f"{text}{f'; and {more} more partitions' if more > 0 else ''}. To go on without these "
+        "offsets, set failOnDataLoss=false",
+        topic=first.topic_partition.topic,
+        partition=first.topic_partition.partition,
+        wanted=first.wanted,
+        available=-1 if first.available is None else first.available,
+        lost=first.lost,
+    )
+
+
+class TaskReader:
+    """The part of a reader that tasks use: plain data only, which Spark pickles for them.
+
+    `columns` have been checked.
+    """
 
     def __init__(self, options: SourceOptions, columns: StructType) -> None:
-        self._read = Read(options, columns)
+        self._options = options
+        self._columns = columns
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read the range of a task, if it has one (in the worker)."""
+        try:
+            yield from self._batches(partition)
+        except KafkaError as error:
+            raise for_user(error) from error.__cause__
+
+    def _batches(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        partition_range: PartitionRange | None = None if partition is None else partition.value
+        if partition_range is None or partition_range.start >= partition_range.end:
+            return
+        from spark_kafka_sink.consumer.range_reader import read_range
+
+        freeze_imported_objects()
+        prepare_next_tasks()
+        started = time.monotonic()
+        rows = size = 0
+        with client_cache().borrow(self._options.consumer) as client:
+            batches = read_range(
+                client,
+                partition_range,
+                arrow_columns(self._columns),
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                on_data_loss=_warn,
+                poll_timeout=self._options.poll_timeout_ms / 1000,
+            )
+            with closing(cast("Generator[pa.RecordBatch]", batches)):
+                for batch in batches:
+                    rows += batch.num_rows
+                    size += batch.nbytes
+                    yield batch
+        logger.info(
+            "read %s-%d from offset %d to %d: %d rows, %d bytes in %.3f s",
+            partition_range.topic,
+            partition_range.partition,
+            partition_range.start,
+            partition_range.end,
+            rows,
+            size,
+            time.monotonic() - started,
+        )
+
+
+def _with_ids(
+    ranges: Sequence[OffsetRange], cluster: SourceCluster, topic_ids: Mapping[str, UUID]
+) -> list[InputPartition]:
+    from spark_kafka_sink.consumer.fetch.range_values import PartitionRange
+
+    ids = cluster.ids(dict.fromkeys(offset_range.topic_partition for offset_range in ranges))
+    partitions = []
+    for offset_range in ranges:
+        topic_partition = offset_range.topic_partition
+        topic_id, leader_epoch = ids.get(topic_partition, (None, NO_LEADER_EPOCH))
+        topic_id = topic_ids.get(topic_partition.topic, topic_id)
+        partition_range = PartitionRange(
+            *topic_partition,
+            offset_range.start,
+            offset_range.end,
+            topic_id,
+            leader_epoch,
+            offset_range.start_epoch,
+        )
+        partitions.append(InputPartition(partition_range))
+    return partitions
+
+
+def _warn(loss: DataLoss) -> None:
+    logger.warning("%s", loss)
+
+
+class KafkaBatchReader(TaskReader, DataSourceReader):
+    """The reader of one DataFrame."""
 
     def partitions(self) -> list[InputPartition]:
         """Resolve the offsets to read, and divide them among tasks (on the driver).
@@ -45,26 +186,19 @@ class KafkaBatchReader(DataSourceReader):
         Raises ConfigError, DataLossError, NetworkError, KafkaTimeoutError or BrokerError.
         """
         try:
-            planned = self._plan(SourceCluster(self._read.options, is_stream=False))
+            planned = self._plan(SourceCluster(self._options, is_stream=False))
         except KafkaError as error:
             raise for_user(error) from error.__cause__
-        worker_sockets.advise(len(planned))
+        advise_sockets(len(planned))
         return planned
 
     def _plan(self, cluster: SourceCluster) -> list[InputPartition]:
-        options = self._read.options
+        options = self._options
         for warning in options.warnings:
             logger.warning("Kafka: %s", warning)
         partitions = cluster.partitions()
-        start = starting_offsets(
-            options.starting,
-            options.starting_option,
-            partitions,
-            cluster,
-            strategy=options.starting_timestamp_strategy,
-            accepted=BATCH_START,
-        ).offsets
-        end = ending_offsets(options.ending, options.ending_option, partitions, cluster)
+        start = starting_offsets(options, partitions, cluster, BATCH_START).offsets
+        end = ending_offsets(options, partitions, cluster)
         # Only offsets that the user has chosen can be outside of the logs. Records of transactions
         # that are still open lie between the last stable offset and the end of the log.
         is_chosen = isinstance(options.starting, SpecificOffsets)
@@ -79,16 +213,10 @@ class KafkaBatchReader(DataSourceReader):
             if start[partition] > earliest[partition] and (
                 latest is None or start[partition] <= latest[partition]
             ):
-                raise end_before_start(
-                    partition,
-                    options.starting_option,
-                    start[partition],
-                    options.ending_option,
-                    end[partition],
+                raise ConfigError(
+                    f"{partition}: the read starts at offset {start[partition]} "
+                    f"({options.starting_option}), after its end, offset {end[partition]} "
+                    f"({options.ending_option}): choose an end that is not before the start"
                 )
         planned = within_logs(start, end, earliest, latest)
         return input_partitions(planned, options, cluster)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's rows (in the worker)."""
-        return self._read.batches(partition)

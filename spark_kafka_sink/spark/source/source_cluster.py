@@ -1,4 +1,6 @@
-"""The questions that the driver asks the cluster about a source, with Spark's retries.
+"""The cluster of a read: its clients, and the questions that the driver asks it.
+
+Questions are asked with Spark's retries:
 
 - A question that fails for a transient reason is asked again, up to fetchOffset.numRetries times.
   A stream asks again after a timeout, too: brokers that are briefly unavailable must not end it. A
@@ -8,31 +10,59 @@
 - A topic that a running stream has read, and that is gone, is left out of the answer: whether that
   is an error is for failOnDataLoss to say.
 - A pattern that no topic matches is not an error: topics may be created later.
+
+The questions end with those about `startingOffsets`, `endingOffsets` and their relatives. Offsets
+or timestamps of single partitions must name exactly the partitions that are read, as for Spark's
+own source.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern
-from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.config.offset_specs import (
+    BATCH_END,
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    Assign,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    Subscribe,
+    SubscribePattern,
+    Timestamps,
+    check_same_partitions,
+    listed,
+)
+from spark_kafka_sink.errors import (
+    BrokerError,
+    ConfigError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+)
 from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.spark.source.client_cache import client_cache
+from spark_kafka_sink.spark.idle_cache import IDLE_SECONDS, IdleCache, fingerprint
+from spark_kafka_sink.spark.source.first_batch import Start
 from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from spark_kafka_sink.config.offset_specs import Selection
+    from spark_kafka_sink.config.consumer_config import ConsumerConfig
+    from spark_kafka_sink.config.offset_specs import Accepted, OffsetSpec, Selection
     from spark_kafka_sink.config.source_options import SourceOptions
     from spark_kafka_sink.consumer.consumer_client import ConsumerClient, PartitionIds
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.spark.source.client_cache import ClientCache
     from spark_kafka_sink.spark.source.offsets_json import Offsets
+
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +71,88 @@ Answer = TypeVar("Answer")
 #: How long a batch waits for brokers: short, since a user is waiting for the job to start.
 _BATCH_SECONDS: Final = 15.0
 _UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+#: How many partitions an error names.
+_MOST_NAMED: Final = 5
+
+# --- clients
+
+
+def _start_client(config: ConsumerConfig) -> ConsumerClient:
+    from spark_kafka_sink.consumer.consumer_client import ConsumerClient
+
+    return ConsumerClient(config)
+
+
+def _close_quietly(client: ConsumerClient) -> None:
+    """Close a client; only log an error, so that it cannot hide why a read failed."""
+    try:
+        client.close()
+    except Exception:
+        logger.warning("could not close the consumer client cleanly", exc_info=True)
+
+
+class ClientCache(IdleCache[str, "ConsumerClient"]):
+    """The idle consumer clients of one process, by the rules of every `IdleCache`. Thread-safe.
+
+    The key is a hash of the client's whole configuration. Drivers and tasks borrow a client for
+    each step: its connections and its metadata live from one micro-batch to the next. A client that
+    has failed is closed and not returned.
+    """
+
+    def __init__(
+        self,
+        idle_seconds: float = IDLE_SECONDS,
+        *,
+        start: Callable[[ConsumerConfig], ConsumerClient] = _start_client,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Create an empty cache without a thread."""
+        super().__init__(
+            thread_name="kafka-idle-clients",
+            close=_close_quietly,
+            idle_seconds=idle_seconds,
+            clock=clock,
+            sleep=sleep,
+        )
+        self._start = start
+
+    @contextmanager
+    def borrow(self, config: ConsumerConfig) -> Iterator[ConsumerClient]:
+        """Yield a client for the block; a client that failed in it is closed.
+
+        A reader that stops early leaves the client usable.
+        """
+        key = fingerprint(config)
+        client = self.take(key) or self._start(config)
+        try:
+            yield client
+        except GeneratorExit:
+            self.put(key, client)
+            raise
+        except BaseException:
+            _close_quietly(client)
+            raise
+        self.put(key, client)
+
+
+_cache = ClientCache()
+
+
+def _start_empty_after_fork() -> None:
+    global _cache  # noqa: PLW0603 -- one cache per process is the point
+    _cache = ClientCache()
+
+
+os.register_at_fork(after_in_child=_start_empty_after_fork)
+
+
+def client_cache() -> ClientCache:
+    """Return the cache of this process."""
+    return _cache
+
+
+# --- questions
 
 
 class SourceCluster:
@@ -257,3 +369,90 @@ def _has_all(existing: Iterable[TopicPartition], selection: Selection) -> bool:
             return set(existing).issuperset(partitions)
         case SubscribePattern():
             return True
+
+
+# --- starts and ends
+
+
+def starting_offsets(
+    options: SourceOptions,
+    partitions: Sequence[TopicPartition],
+    cluster: SourceCluster,
+    accepted: Accepted,
+) -> Start:
+    """Return where a read starts; `accepted` is what startingOffsets accepts, for errors.
+
+    Raises ConfigError if the options name other partitions, or if no record matches a timestamp.
+    """
+    spec, option = options.starting, options.starting_option
+    offsets, unmatched, latest = _resolve(spec, option, partitions, cluster, accepted)
+    if unmatched and options.starting_timestamp_strategy != "latest":
+        first = sorted(unmatched.items())[:_MOST_NAMED]
+        times = ", ".join(f"{partition} ({time})" for partition, time in first)
+        raise ConfigError(
+            f"{option}: no record has the timestamp or a later one in {times}. Choose an earlier "
+            "timestamp, or set startingOffsetsByTimestampStrategy=latest"
+        )
+    given: list[TopicPartition] = []
+    if isinstance(spec, SpecificOffsets):
+        given = [partition for partition, offset in spec.offsets.items() if offset >= 0]
+    return Start(offsets, latest, frozenset(given))
+
+
+def ending_offsets(
+    options: SourceOptions, partitions: Sequence[TopicPartition], cluster: SourceCluster
+) -> Offsets:
+    """Return where a batch ends: for a timestamp without a match, at the latest offset."""
+    spec, option = options.ending, options.ending_option
+    offsets, _, _ = _resolve(spec, option, partitions, cluster, BATCH_END)
+    return offsets
+
+
+def _resolve(
+    spec: OffsetSpec,
+    option: str,
+    partitions: Sequence[TopicPartition],
+    cluster: SourceCluster,
+    accepted: Accepted,
+) -> tuple[StreamOffsets, Mapping[TopicPartition, int], frozenset[TopicPartition]]:
+    """Return the offsets, the timestamps without a match, and which offsets are the latest."""
+    unmatched: dict[TopicPartition, int] = {}
+    match spec:
+        case Earliest():
+            positions = dict.fromkeys(partitions, EARLIEST_OFFSET)
+        case Latest():
+            positions = dict.fromkeys(partitions, LATEST_OFFSET)
+        case SpecificOffsets():
+            _check_topics(option, spec, partitions)
+            positions = spec.of(partitions)
+            check_same_partitions(option, positions, partitions, accepted.stand_ins)
+        case Timestamps() | GlobalTimestamp():
+            if isinstance(spec, Timestamps):
+                check_same_partitions(option, spec.timestamps, partitions)
+                times = dict(spec.timestamps)
+            else:
+                times = dict.fromkeys(partitions, spec.timestamp)
+            matches = cluster.at_times(times)
+            unmatched = {
+                partition: times[partition]
+                for partition in partitions
+                if matches.get(partition) is None
+            }
+            positions = {
+                partition: LATEST_OFFSET if (offset := matches.get(partition)) is None else offset
+                for partition in partitions
+            }
+    latest = [partition for partition in partitions if positions[partition] == LATEST_OFFSET]
+    earliest = [partition for partition in partitions if positions[partition] == EARLIEST_OFFSET]
+    offsets = cluster.latest(latest)
+    offsets = offsets.at({**positions, **offsets, **cluster.earliest(earliest)})
+    return offsets, unmatched, frozenset(latest)
+
+
+def _check_topics(option: str, spec: SpecificOffsets, partitions: Iterable[TopicPartition]) -> None:
+    unknown = sorted(spec.topics.keys() - {partition.topic for partition in partitions})
+    if unknown:
+        raise ConfigError(
+            f"{option} must name only topics that are read, but the read does not cover "
+            f"{listed(unknown, _MOST_NAMED)}"
+        )

@@ -14,14 +14,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from spark_kafka_sink.config.offset_specs import STREAM_START, listed
 from spark_kafka_sink.errors import ConfigError, KafkaError
-from spark_kafka_sink.spark.report import worker_sockets
-from spark_kafka_sink.spark.source.bounds import starting_offsets
+from spark_kafka_sink.spark.announcements import advise_sockets
 from spark_kafka_sink.spark.source.first_batch import FirstBatch, Phase
 from spark_kafka_sink.spark.source.offsets_json import StreamOffsets, offsets_json, parse_offsets
 from spark_kafka_sink.spark.source.planning import (
@@ -31,15 +30,14 @@ from spark_kafka_sink.spark.source.planning import (
     new_partitions,
     plan_ranges,
 )
-from spark_kafka_sink.spark.source.source_cluster import SourceCluster
-from spark_kafka_sink.spark.source.task_read import Read, input_partitions
-from spark_kafka_sink.spark.source_group import refusals_text
-from spark_kafka_sink.spark.user_errors import for_user
+from spark_kafka_sink.spark.source.reader import TaskReader, input_partitions
+from spark_kafka_sink.spark.source.source_cluster import SourceCluster, starting_offsets
+from spark_kafka_sink.spark.source_offsets import refusals_text
+from spark_kafka_sink.spark.user_errors import raising_for_user
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
@@ -159,12 +157,7 @@ class StreamDriver:
 
     def _start(self) -> Start:
         start = starting_offsets(
-            self._options.starting,
-            self._options.starting_option,
-            self._cluster.partitions(),
-            self._cluster,
-            strategy=self._options.starting_timestamp_strategy,
-            accepted=STREAM_START,
+            self._options, self._cluster.partitions(), self._cluster, STREAM_START
         )
         offsets = start.offsets
         topic_ids = self._cluster.topic_ids(offsets)
@@ -303,15 +296,11 @@ class StreamDriver:
             self._commits.wait(_STOP_SECONDS)
 
 
-class KafkaStreamReader(DataSourceStreamReader):
-    """The reader of a stream, without the method `latestOffset`, which depends on PySpark.
-
-    `columns` have been checked.
-    """
+class KafkaStreamReader(TaskReader, DataSourceStreamReader):
+    """The reader of a stream, without the method `latestOffset`, which depends on PySpark."""
 
     def __init__(self, options: SourceOptions, columns: StructType) -> None:
-        self._options = options
-        self._read = Read(options, columns)
+        super().__init__(options, columns)
         self._driver_or_none: StreamDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -324,24 +313,19 @@ class KafkaStreamReader(DataSourceStreamReader):
             self._driver_or_none = StreamDriver(self._options)
         return self._driver_or_none
 
+    @raising_for_user
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 -- Spark's name
         """Return where a new query starts (on the driver)."""
-        return _plain(self._driver.initial)
+        return offsets_json(self._driver.initial())
 
+    @raising_for_user
     def partitions(
         self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
     ) -> list[InputPartition]:
         """Divide a micro-batch among tasks (on the driver)."""
-        try:
-            divided = self._driver.divide(parse_offsets(start), parse_offsets(end))
-        except KafkaError as error:
-            raise for_user(error) from error.__cause__
-        worker_sockets.advise(len(divided))
+        divided = self._driver.divide(parse_offsets(start), parse_offsets(end))
+        advise_sockets(len(divided))
         return divided
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's rows (in the worker)."""
-        return self._read.batches(partition)
 
     def commit(self, end: dict[str, dict[str, int]]) -> None:
         """Commit the progress to commitGroup; never fails and never waits (on the driver)."""
@@ -356,9 +340,10 @@ class KafkaStreamReader(DataSourceStreamReader):
 class KafkaStreamReader41(KafkaStreamReader):
     """The reader of a stream in PySpark 4.1."""
 
+    @raising_for_user
     def latestOffset(self) -> dict[str, dict[str, int]]:  # type: ignore[override]  # noqa: N802
         """Return the latest offsets (on the driver)."""
-        return _plain(self._driver.end_of_all)
+        return offsets_json(self._driver.end_of_all())
 
 
 def check_no_limits(options: SourceOptions, version: str) -> None:
@@ -372,14 +357,6 @@ def check_no_limits(options: SourceOptions, version: str) -> None:
                 f"{name} requires PySpark 4.2 or later; this is PySpark {version}, which does not "
                 "let Python data sources limit a batch: remove the option"
             )
-
-
-def _plain(offsets: Callable[[], Offsets]) -> dict[str, dict[str, int]]:
-    """Return offsets in the canonical form; an error loses the frames that Spark would show."""
-    try:
-        return offsets_json(offsets())
-    except KafkaError as error:
-        raise for_user(error) from error.__cause__
 
 
 def _warn_of_replay(first: Start, end: Offsets) -> None:
@@ -396,3 +373,22 @@ def _warn_of_replay(first: Start, end: Offsets) -> None:
             "read",
             listed(moved, _MOST_NAMED),
         )
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """The reader of a stream that cannot run, because of its options or columns.
+
+    PySpark hides an error that is raised while it creates a stream's reader behind one of its own
+    (`UnboundLocalError`), so this reader raises the error when Spark asks it where to read, with
+    whatever arguments this PySpark calls it. A restarted query may have a batch to replay.
+    """
+
+    def __init__(self, error: KafkaError) -> None:
+        self.error = error
+
+    @raising_for_user
+    def _refuse(self, *_: object) -> NoReturn:
+        raise self.error
+
+    initialOffset = _refuse  # noqa: N815 -- Spark's name
+    latestOffset = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815

@@ -16,7 +16,7 @@ import pytest
 
 import spark_kafka_sink
 from spark_kafka_sink.devbroker.net.faults import NeverAnswer
-from spark_kafka_sink.spark.worker_memory import without_collector
+from spark_kafka_sink.spark.worker import without_collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from spark_kafka_sink.devbroker import DevBroker
-    from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+    from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 
 SCHEMA = StructType([StructField("value", StringType()), StructField("topic", StringType())])
 PREFIX = "orders"

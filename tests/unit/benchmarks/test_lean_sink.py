@@ -6,7 +6,7 @@ from benchmarks.lean_sink import LeanSink, Sent
 from benchmarks.lean_write import BLOCK_BYTES
 from benchmarks.payloads import RECORD_BYTES, record_batch
 from spark_kafka_sink import read_arrow
-from spark_kafka_sink.spark import worker_memory
+from spark_kafka_sink.spark import worker
 from spark_kafka_sink.testing import AnswerError, ApiKey, CloseConnection, DevBroker, ErrorCode
 
 PARTITIONS = 2
@@ -16,7 +16,7 @@ PARTITIONS = 2
 def _unprepared(monkeypatch):
     """Leave the memory of the test process as it is: other tests look for leaks in it."""
     for prepare in ("freeze_imported_objects", "keep_freed_memory"):
-        monkeypatch.setattr(worker_memory, prepare, lambda: None)
+        monkeypatch.setattr(worker, prepare, lambda: None)
 
 
 @pytest.fixture

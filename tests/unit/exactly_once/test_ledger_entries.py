@@ -32,7 +32,7 @@ from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.record.decode import ControlRecordType
 from spark_kafka_sink.record.key_values import read_key_values
 from spark_kafka_sink.record.record_batch import transaction_marker
-from spark_kafka_sink.spark.worker_memory import without_collector
+from spark_kafka_sink.spark.worker import without_collector
 
 HOUR_MS = 3_600_000
 OURS, THEIRS = 10, 99

@@ -14,7 +14,7 @@ from spark_kafka_sink.metrics.client_metrics import TopicSeries
 from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 from spark_kafka_sink.metrics.metrics import Metrics
 from spark_kafka_sink.metrics.stats import Avg
-from spark_kafka_sink.spark.worker_memory import without_collector
+from spark_kafka_sink.spark.worker import without_collector
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.observability import SessionReports
-from spark_kafka_sink.spark.report.report_store import ANSWER
+from spark_kafka_sink.spark.report_store import ANSWER
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 
 QUERY = "00000000-0000-0000-0000-000000000007"

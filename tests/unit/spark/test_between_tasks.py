@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from spark_kafka_sink.spark.between_tasks import prepare_next_tasks
+from spark_kafka_sink.spark.worker import prepare_next_tasks
 
 #: PySpark's daemon, in few lines: it is the main module of its process.
 DAEMON = """

@@ -18,7 +18,7 @@ from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.data_source import KafkaSink
-from spark_kafka_sink.spark.source_group import commit_source_offsets
+from spark_kafka_sink.spark.source_offsets import commit_source_offsets
 from tests.support.spark.micro_batches import SCHEMA, process_of_its_own
 from tests.support.spark.source_groups import SourceStream, committed_offsets, joined_consumer
 

@@ -26,7 +26,7 @@ from spark_kafka_sink.network.authentication.connection_security import (
     read_security,
 )
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 from tests.support.security.secure_front import SaslRules, SecureFront, server_context
 from tests.support.security.secured import jaas, sasl, tls

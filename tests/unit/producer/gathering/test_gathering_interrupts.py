@@ -21,7 +21,7 @@ from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.producer_core import ProducerCore
-from spark_kafka_sink.spark.worker_memory import without_collector
+from spark_kafka_sink.spark.worker import without_collector
 from tests.support.faults.interrupts import interrupted_anew
 from tests.support.producer.gatherer_harness import GathererHarness, acknowledge, held_elsewhere
 

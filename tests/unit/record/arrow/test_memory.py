@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.record.arrow.record_decoder import Arena, ArenaPool
 from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
-from spark_kafka_sink.spark.worker_memory import without_collector
+from spark_kafka_sink.spark.worker import without_collector
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 from tests.support.record.reading.decoding import NO_END, decode_all, decoder_of
 

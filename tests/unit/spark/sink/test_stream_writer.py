@@ -21,11 +21,11 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.exactly_once.plan import Plan
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.data_source import KafkaSink
-from spark_kafka_sink.spark.report.report_store import ReportStore
+from spark_kafka_sink.spark.report_store import ReportStore
 from spark_kafka_sink.spark.sink import driver_checks
-from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage, TransactionalPart
 from spark_kafka_sink.spark.sink.driver_checks import TrustedChecks
 from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, TransactionalPart
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
 VALUE = StructType([StructField("value", StringType())])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
-from spark_kafka_sink.spark.report.task_costs import TaskTimes
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
-from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of, resolve_report_path
+from spark_kafka_sink.spark.task_costs import TaskTimes
 
 
 def acks(first, records, size=100, *, log_append_time=False):

@@ -13,10 +13,10 @@ from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.plan import Job, Plan
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
-from spark_kafka_sink.spark.report.report_store import ReportStore
+from spark_kafka_sink.spark.report_store import ReportStore
 from spark_kafka_sink.spark.sink import writers
-from spark_kafka_sink.spark.sink.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.write_report import WriteReport
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from spark_kafka_sink.config.offset_specs import (
@@ -13,9 +15,9 @@ from spark_kafka_sink.config.offset_specs import (
 )
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.spark.source.bounds import ending_offsets, starting_offsets
 from spark_kafka_sink.spark.source.first_batch import Start
 from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
+from spark_kafka_sink.spark.source.source_cluster import ending_offsets, starting_offsets
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 BOTH = (A, B)
@@ -38,14 +40,15 @@ class _Lookup:
 
 
 def start_of(spec, lookup=None, strategy="error", accepted=STREAM_START):
-    return starting_offsets(
-        spec,
-        "startingOffsets",
-        BOTH,
-        lookup or _Lookup(),
-        strategy=strategy,
-        accepted=accepted,
+    options = SimpleNamespace(
+        starting=spec, starting_option="startingOffsets", starting_timestamp_strategy=strategy
     )
+    return starting_offsets(options, BOTH, lookup or _Lookup(), accepted)
+
+
+def end_of(spec, option, lookup=None):
+    options = SimpleNamespace(ending=spec, ending_option=option)
+    return ending_offsets(options, BOTH, lookup or _Lookup())
 
 
 @pytest.mark.parametrize(
@@ -102,12 +105,8 @@ def test_a_timestamp_without_a_match_may_mean_latest():
 
 def test_an_end_without_a_match_is_the_latest_offset():
     """An ending timestamp that no record has reached means the latest offset."""
-    assert {A: 4, B: 9} == ending_offsets(
-        GlobalTimestamp(77), "endingTimestamp", BOTH, _Lookup({A: 4})
-    )
-    assert {A: 9, B: 7} == ending_offsets(
-        SpecificOffsets({A: -1, B: 7}), "endingOffsets", BOTH, _Lookup()
-    )
+    assert {A: 4, B: 9} == end_of(GlobalTimestamp(77), "endingTimestamp", _Lookup({A: 4}))
+    assert {A: 9, B: 7} == end_of(SpecificOffsets({A: -1, B: 7}), "endingOffsets")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_json_must_name_exactly_the_partitions(spec):
             "; -2 stands for the earliest offset",
         ),
         (
-            lambda spec: ending_offsets(spec, "endingOffsets", BOTH, _Lookup()),
+            lambda spec: end_of(spec, "endingOffsets"),
             "; -1 stands for the latest offset",
         ),
     ],

@@ -7,8 +7,9 @@ import pytest
 
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
 from spark_kafka_sink.errors import NetworkError
-from spark_kafka_sink.spark.source import client_cache
-from spark_kafka_sink.spark.source.client_cache import ClientCache
+from spark_kafka_sink.spark.idle_cache import fingerprint
+from spark_kafka_sink.spark.source import source_cluster
+from spark_kafka_sink.spark.source.source_cluster import ClientCache
 from tests.support.forked import call_in_fork
 from tests.support.spark.fake_source import FakeClient
 
@@ -39,7 +40,7 @@ def test_a_client_that_failed_is_closed():
     with pytest.raises(NetworkError), cache.borrow(CONFIG) as client:
         raise NetworkError("nobody there")
     assert 1 == client.closed
-    assert cache.take(client_cache.fingerprint(CONFIG)) is None
+    assert cache.take(fingerprint(CONFIG)) is None
 
 
 def test_a_reader_that_ends_early_leaves_its_client():
@@ -55,7 +56,7 @@ def test_a_reader_that_ends_early_leaves_its_client():
     reading = read()
     client = next(reading)
     reading.close()
-    assert client is cache.take(client_cache.fingerprint(CONFIG))
+    assert client is cache.take(fingerprint(CONFIG))
     assert 0 == client.closed
 
 
@@ -93,11 +94,11 @@ def test_a_forked_process_starts_with_an_empty_cache(monkeypatch):
     """The threads of its parent's clients do not survive the fork."""
     cache = ClientCache(start=lambda _: FakeClient(), clock=lambda: 0.0)
     cache._has_thread = True
-    monkeypatch.setattr(client_cache, "_cache", cache)
-    borrowed(client_cache.client_cache())
+    monkeypatch.setattr(source_cluster, "_cache", cache)
+    borrowed(source_cluster.client_cache())
 
     def take():
-        return client_cache.client_cache().take(client_cache.fingerprint(CONFIG))
+        return source_cluster.client_cache().take(fingerprint(CONFIG))
 
     assert "None" == call_in_fork(lambda: str(take()))
     assert take() is not None

@@ -9,7 +9,8 @@ from spark_kafka_sink.consumer import range_reader
 from spark_kafka_sink.consumer.fetch.range_values import DataLoss, PartitionRange
 from spark_kafka_sink.errors import BrokerError, ConfigError, DataLossError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.spark.source import client_cache, task_read
+from spark_kafka_sink.spark.source import reader as reader_module
+from spark_kafka_sink.spark.source import source_cluster
 from spark_kafka_sink.spark.source.columns import default_columns
 from spark_kafka_sink.spark.source.reader import KafkaBatchReader
 from spark_kafka_sink.spark.source.stream_reader import KafkaStreamReader
@@ -23,7 +24,7 @@ COLUMNS = default_columns(include_headers=False)
 def client(monkeypatch):
     fake = FakeClient()
     fake.logs = {A: (3, 10), B: (0, 5)}
-    monkeypatch.setattr(client_cache, "_cache", FakeClients(fake))
+    monkeypatch.setattr(source_cluster, "_cache", FakeClients(fake))
     return fake
 
 
@@ -162,7 +163,7 @@ def test_a_task_warns_about_lost_offsets(client, monkeypatch, caplog):
 
     monkeypatch.setattr(range_reader, "read_range", read_range)
     # The test run itself must not keep its objects.
-    monkeypatch.setattr(task_read, "freeze_imported_objects", lambda: None)
+    monkeypatch.setattr(reader_module, "freeze_imported_objects", lambda: None)
     wanted = InputPartition(PartitionRange("t", 0, 1, 5))
     with caplog.at_level(logging.INFO):
         assert [] == list(reader(failOnDataLoss="false").read(wanted))

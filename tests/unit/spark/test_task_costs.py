@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.spark.report.task_costs import TaskCosts, TaskTimes, costs_of
+from spark_kafka_sink.spark.task_costs import TaskCosts, TaskTimes, costs_of
 
 
 def tasks(host, *times, fixed=0.0):

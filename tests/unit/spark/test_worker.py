@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from spark_kafka_sink.spark.worker_memory import without_collector
+from spark_kafka_sink.spark.worker import without_collector
 
 #: A process that allocates and frees 8 MiB again and again; it prints the page faults for the last
 #: 40 MiB of that, and whether they are a tenth of the pages at most.
 ALLOCATE = """
 import resource
-from spark_kafka_sink.spark.worker_memory import keep_freed_memory
+from spark_kafka_sink.spark.worker import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

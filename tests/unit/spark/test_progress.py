@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_kafka_sink.spark.report.progress import with_progress
+from spark_kafka_sink.spark.announcements import with_progress
 
 
 def said_by(times, rows):

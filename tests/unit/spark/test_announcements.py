@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from spark_kafka_sink.spark.report.announcements import announce
+from spark_kafka_sink.spark.announcements import announce
 
 
 @pytest.fixture

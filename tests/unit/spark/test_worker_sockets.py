@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyspark
 import pytest
 
-from spark_kafka_sink.spark.report import worker_sockets
-from spark_kafka_sink.spark.report.worker_sockets import SETTING, advise
+from spark_kafka_sink.spark import announcements
+from spark_kafka_sink.spark.announcements import SETTING, advise_sockets
 
 
 @pytest.fixture
@@ -25,17 +25,17 @@ def said(caplog):
 
 def test_a_job_of_many_tasks_says_it_once_in_an_application(environ, caplog):
     """The first of 51 tasks or more says which setting makes them faster."""
-    advise(50, environ)
+    advise_sockets(50, environ)
     assert "" == said(caplog)
-    advise(51, environ)
+    advise_sockets(51, environ)
     assert f"set {SETTING}=true before the session starts\n" in said(caplog)
-    advise(500, environ)
+    advise_sockets(500, environ)
     assert "" == said(caplog)
 
 
 def test_nothing_is_said_with_the_setting(environ, caplog):
     """Spark tells its workers of the setting in their environment."""
-    advise(500, environ | {"PYTHON_UNIX_DOMAIN_ENABLED": "True"})
+    advise_sockets(500, environ | {"PYTHON_UNIX_DOMAIN_ENABLED": "True"})
     assert "" == said(caplog)
 
 
@@ -47,13 +47,13 @@ def test_nothing_is_said_where_pyspark_does_not_know_the_setting(
 ):
     """It came with PySpark 4.1."""
     monkeypatch.setattr(pyspark, "__version__", version)
-    advise(500, environ)
+    advise_sockets(500, environ)
     assert is_known == (SETTING in said(caplog))
 
 
 def test_nothing_is_said_outside_of_spark(environ, caplog):
     """Without Spark's directories, nothing can be remembered either."""
-    advise(500, {})
+    advise_sockets(500, {})
     assert "" == said(caplog)
 
 
@@ -64,6 +64,6 @@ def test_a_hint_that_cannot_be_given_fails_no_job(environ, tmp_path, caplog, mon
         environ |= {"SPARK_LOCAL_DIRS": str(tmp_path / "missing")}
     else:
         monkeypatch.setattr(pyspark, "__version__", "4.x")
-    with caplog.at_level("INFO", worker_sockets.logger.name):
-        advise(500, environ)
+    with caplog.at_level("INFO", announcements.logger.name):
+        advise_sockets(500, environ)
     assert f"could not say that {SETTING}=true makes tasks faster" in caplog.text

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from spark_kafka_sink.spark.report import report_store
-from spark_kafka_sink.spark.report.report_store import KEPT, ReportStore, request
+from spark_kafka_sink.spark import report_store
+from spark_kafka_sink.spark.report_store import KEPT, ReportStore, request
 
 QUERY = "00000000-0000-0000-0000-000000000007"
 

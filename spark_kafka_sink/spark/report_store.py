@@ -19,17 +19,36 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.spark.files import replace_file
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
+
+
+def replace_file(target: Path, text: str, *, durable: bool = True) -> None:
+    """Replace `target` with `text`; raises OSError, which leaves `target` unchanged.
+
+    With `durable`, the text survives a crash of the machine; the file has mode 0600.
+    """
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        Path(temporary).replace(target)
+    except BaseException:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
 
 #: How many reports are kept of a session's batches, and of each query.
 KEPT: Final = 50
