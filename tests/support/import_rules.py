@@ -172,7 +172,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
 MOST_LINES = 1000
 #: A module of fewer lines with one importer is a part of that importer.
 FEWEST_LINES = 100
-#: An API has a module of its own, and so has a part of a kernel, which is compiled by itself.
+#: A subject of handlers and the messages of an API have a module of their own, and so has a part
+#: of a kernel, which is compiled by itself.
 _ONE_MODULE_EACH = frozenset({"devbroker/handlers", "protocol/messages", "record/kernel"})
 #: Public: users name its class in partition.assignment.strategy, as they do the other assignors.
 STAND_ALONE = frozenset({"consumer/assignors/round_robin_assignor.py"})

@@ -1,1 +1,1 @@
-"""Request handlers, one module per API; each opens with its versions and its behaviour."""
+"""Request handlers, by subject; each opens with the versions of its API and its behaviour."""

@@ -1,4 +1,4 @@
-"""The response to a request that failed as a whole, as it follows from the API's schema.
+"""Responses to requests that failed, and results of items that did, as the schemas define them.
 
 A response that has an error code gets the error there. Any other mirrors the request: for each item
 it has a result, which names the item and gets the error. The result for a topic has no error code
@@ -8,7 +8,8 @@ if each of its partitions has a result.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_kafka_sink.protocol.field_types import (
     Array,
@@ -21,7 +22,10 @@ from spark_kafka_sink.protocol.field_types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from spark_kafka_sink.devbroker.base.refusal import RefusedError
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
+
+ResultT = TypeVar("ResultT")
 
 #: The fields with which a result names its item.
 _NAMES: Final = frozenset(
@@ -41,6 +45,29 @@ _NAMES: Final = frozenset(
 )
 #: The values of fields without a default; a number is 0.
 _EMPTY: Final[Mapping[type, object]] = {Array: (), BytesType: b"", String: ""}
+
+
+def failed_result(
+    result_class: type[ResultT], version: int, refused: RefusedError, names: Mapping[str, object]
+) -> ResultT:
+    """Return the result of an item that was refused; `names` are the fields that name the item."""
+    empty = _empty_result(result_class, version)  # type: ignore[arg-type]  # a class is hashable
+    values: dict[str, Any] = {**empty, **names}
+    values["error_code"] = refused.error_code
+    if "error_message" in values:
+        values["error_message"] = refused.message
+    return result_class(**values)
+
+
+@cache
+def _empty_result(result_class: type, version: int) -> dict[str, object]:
+    """Return the fields that have no default, and the error message if the version has one."""
+    return {
+        declared.name: _EMPTY.get(type(declared.spec.type), 0)
+        for declared in declared_fields(result_class)
+        if declared.default is dataclasses.MISSING
+        or (declared.name == "error_message" and version in declared.spec.versions)
+    }
 
 
 def failed_response(request: AnyRequest, version: int, values: Mapping[str, object]) -> ApiResponse:

@@ -140,14 +140,12 @@ def _begin(context: RequestContext, request: FetchRequest) -> _Fetch:
     """Find the partitions of a request and of its session. Raises RefusedError."""
     uses_topic_ids = context.version >= _FIRST_VERSION_WITH_TOPIC_IDS
 
-    def find_name(topic_id: uuid.UUID) -> str | None:
-        topic = context.cluster.topic_by_id(topic_id)
-        return None if topic is None else topic.name
-
     # A partition that is repeated is read once: a small request must not get a huge response.
     listed = (
         RequestedPartition(
-            find_name(topic.topic_id) if uses_topic_ids else topic.topic, topic.topic_id, partition
+            context.topic_name(topic.topic_id) if uses_topic_ids else topic.topic,
+            topic.topic_id,
+            partition,
         )
         for topic in request.topics
         for partition in topic.partitions
@@ -162,7 +160,7 @@ def _begin(context: RequestContext, request: FetchRequest) -> _Fetch:
             for index in topic.partitions
         ],
         uses_topic_ids=uses_topic_ids,
-        find_name=find_name,
+        find_name=context.topic_name,
         now_ms=context.now_ms,
     )
     fetch = _Fetch(session, [], [])
@@ -230,7 +228,7 @@ def _response(context: RequestContext, response: SessionResponse) -> FetchRespon
             )
             for (topic_id, topic), group in topics
         ),
-        node_endpoints=_endpoints(context, leaders),
+        node_endpoints=context.endpoints(NodeEndpoint, leaders),
     )
 
 
@@ -422,16 +420,3 @@ def _diverging_epoch(
     ):
         return None
     return EpochEndOffset(epoch=end.epoch, end_offset=end_of_epoch)
-
-
-def _endpoints(context: RequestContext, leaders: set[int]) -> tuple[NodeEndpoint, ...]:
-    return tuple(
-        NodeEndpoint(
-            node_id=node.node_id,
-            host=node.host,
-            port=node.port,
-            rack=context.cluster.racks.get(node_id),
-        )
-        for node_id, node in context.nodes.items()
-        if node_id in leaders
-    )

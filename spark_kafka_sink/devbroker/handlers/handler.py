@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
@@ -17,13 +17,14 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
     PartitionError,
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.error_responses import failed_response
+from spark_kafka_sink.devbroker.handlers.error_responses import failed_response, failed_result
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import AnyRequest
 from spark_kafka_sink.record.decode import DecodeBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    import uuid
+    from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import ApiResponse, VersionRange
 
-#: Kafka's message with SECURITY_DISABLED.
-NO_AUTHORIZER: Final = "No Authorizer is configured."
 
+EndpointT = TypeVar("EndpointT")
+ResultT = TypeVar("ResultT")
 RequestT = TypeVar("RequestT", bound=AnyRequest)
 
 
@@ -75,6 +76,48 @@ class RequestContext:
     def nodes(self) -> dict[int, Node]:
         """The brokers by id, with their addresses on the client's listener."""
         return self.cluster.nodes_at(self.listener)
+
+    def endpoints(
+        self, endpoint_class: Callable[..., EndpointT], node_ids: Container[int]
+    ) -> tuple[EndpointT, ...]:
+        """Return those of the brokers as endpoints of a response, with their racks."""
+        racks = self.cluster.racks
+        return tuple(
+            endpoint_class(node_id=node_id, host=node.host, port=node.port, rack=racks.get(node_id))
+            for node_id, node in self.nodes.items()
+            if node_id in node_ids
+        )
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """Return the name of the topic with an id; None if there is none."""
+        topic = self.cluster.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def failed(
+        self, result_class: type[ResultT], refused: RefusedError, **names: object
+    ) -> ResultT:
+        """Return the result of an item that was refused; `names` are the fields that name it."""
+        return failed_result(result_class, self.version, refused, names)
+
+    def each_result(
+        self,
+        result_class: type[ResultT],
+        name: str,
+        items: Iterable[str],
+        handle: Callable[[str], ResultT],
+    ) -> tuple[ResultT, ...]:
+        """Return the result of each item, which `name` names in it, also of those refused.
+
+        Duplicates are dropped: a small request that repeats an item would get a huge response.
+        """
+        results = []
+        for item in dict.fromkeys(items):
+            try:
+                result = handle(item)
+            except RefusedError as refused:
+                result = self.failed(result_class, refused, **{name: item})
+            results.append(result)
+        return tuple(results)
 
     def check_fault(self, topic_partition: TopicPartition) -> None:
         """Raise RefusedError if a fault gives the partition an error code."""

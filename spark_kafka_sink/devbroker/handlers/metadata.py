@@ -1,17 +1,4 @@
-"""Metadata 0-13: returns the brokers, and topics with the leaders of their partitions.
-
-- A request is for all topics (null, or an empty list in version 0), or for topics by name or by id
-  (12+).
-- A topic that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION if its name
-  is invalid, or UNKNOWN_TOPIC_ID.
-- If the client and `auto_create_topics` both allow it, a missing topic is created, but as in Kafka
-  this response still has UNKNOWN_TOPIC_OR_PARTITION and the client retries. One request creates at
-  most `request_max_partitions` partitions, but may always create one topic. The topics are written
-  to disk at once; if that fails, none is created and each gets KAFKA_STORAGE_ERROR.
-- A partition without a leader gets LEADER_NOT_AVAILABLE, with its last leader epoch. Version 0
-  omits the replicas of stopped brokers, with REPLICA_NOT_AVAILABLE.
-- There is no authorizer, so all operations are authorized.
-"""
+"""The brokers, and what each of them leads: Metadata, DescribeCluster and FindCoordinator."""
 
 from __future__ import annotations
 
@@ -21,7 +8,19 @@ from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import INTERNAL_TOPICS, validate_topic_name
 from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from spark_kafka_sink.protocol.messages.find_coordinator import (
+    Coordinator,
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from spark_kafka_sink.protocol.messages.metadata import (
     UNKNOWN_OPERATIONS,
     MetadataRequest,
@@ -41,6 +40,13 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 12
 #: Versions that can request the authorized operations of the cluster.
 _VERSIONS_WITH_CLUSTER_OPERATIONS = range(8, 11)
 _FIRST_VERSION_WITH_TOPIC_OPERATIONS = 8
+#: Endpoint types of DescribeCluster.
+_BROKERS, _CONTROLLERS = 1, 2
+_FIRST_VERSION_WITH_MANY_KEYS = 4
+_NO_NODE_ID = -1
+_NO_PORT = -1
+_NO_NODE = Node(_NO_NODE_ID, "", _NO_PORT)
+_COORDINATOR_TYPES = frozenset({CoordinatorType.GROUP, CoordinatorType.TRANSACTION})
 
 
 def operations(*acl_operations: int) -> int:
@@ -49,9 +55,9 @@ def operations(*acl_operations: int) -> int:
 
 
 #: Read, write, create, delete, alter, describe, describe configs and alter configs.
-ALL_TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
+_ALL_TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
 #: Create, alter, describe, cluster action, describe configs, alter configs and idempotent write.
-ALL_CLUSTER_OPERATIONS = operations(5, 7, 8, 9, 10, 11, 12)
+_ALL_CLUSTER_OPERATIONS = operations(5, 7, 8, 9, 10, 11, 12)
 
 
 def _error_response(
@@ -78,23 +84,29 @@ def _error_response(
 
 @handles(MetadataRequest, error_response=_error_response)
 def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Return the brokers and the requested topics."""
+    """Return the brokers, and topics with the leaders of their partitions (Metadata 0-13).
+
+    - A request is for all topics (null, or an empty list in version 0), or for topics by name or by
+      id (12+).
+    - A topic that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION if its
+      name is invalid, or UNKNOWN_TOPIC_ID.
+    - If the client and `auto_create_topics` both allow it, a missing topic is created, but as in
+      Kafka this response still has UNKNOWN_TOPIC_OR_PARTITION and the client retries. One request
+      creates at most `request_max_partitions` partitions, but may always create one topic. The
+      topics are written to disk at once; if that fails, none is created and each gets
+      KAFKA_STORAGE_ERROR.
+    - A partition without a leader gets LEADER_NOT_AVAILABLE, with its last leader epoch. Version 0
+      omits the replicas of stopped brokers, with REPLICA_NOT_AVAILABLE.
+    - There is no authorizer, so all operations are authorized.
+    """
     cluster_operations = UNKNOWN_OPERATIONS
     if (
         context.version in _VERSIONS_WITH_CLUSTER_OPERATIONS
         and request.include_cluster_authorized_operations
     ):
-        cluster_operations = ALL_CLUSTER_OPERATIONS
+        cluster_operations = _ALL_CLUSTER_OPERATIONS
     return MetadataResponse(
-        brokers=tuple(
-            MetadataResponseBroker(
-                node_id=node.node_id,
-                host=node.host,
-                port=node.port,
-                rack=context.cluster.racks.get(node.node_id),
-            )
-            for node in context.nodes.values()
-        ),
+        brokers=context.endpoints(MetadataResponseBroker, context.nodes),
         cluster_id=context.cluster.cluster_id,
         controller_id=context.cluster.controller_id,
         topics=tuple(_topics(context, request)),
@@ -167,7 +179,7 @@ def _topic(
         context.version >= _FIRST_VERSION_WITH_TOPIC_OPERATIONS
         and request.include_topic_authorized_operations
     ):
-        operations = ALL_TOPIC_OPERATIONS
+        operations = _ALL_TOPIC_OPERATIONS
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -222,3 +234,95 @@ def _missing_topic(
         is_internal=name in INTERNAL_TOPICS,
         partitions=(),
     )
+
+
+@handles(DescribeClusterRequest)
+def describe_cluster(
+    context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Return the brokers of the cluster (DescribeCluster 0-2).
+
+    Only brokers can be requested: controllers (endpoint type 2) get MISMATCHED_ENDPOINT_TYPE, any
+    other type UNSUPPORTED_ENDPOINT_TYPE. Stopped brokers are not listed. There is no authorizer, so
+    all operations are authorized.
+    """
+    if request.endpoint_type != _BROKERS:
+        raise RefusedError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == _CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"this is a broker, not an endpoint of type {request.endpoint_type}",
+        )
+    cluster = context.cluster
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=tuple(
+            DescribeClusterBroker(
+                broker_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                rack=cluster.racks.get(node.node_id),
+                is_fenced=False,
+            )
+            for node in context.nodes.values()
+        ),
+        cluster_authorized_operations=_ALL_CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else UNKNOWN_OPERATIONS,
+    )
+
+
+@handles(FindCoordinatorRequest, when_failed={"node_id": _NO_NODE_ID, "port": _NO_PORT})
+def find_coordinator(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Find the coordinators of groups or transactional ids (FindCoordinator 0-6).
+
+    - The coordinator is the broker that leads the id's partition of __consumer_offsets or
+      __transaction_state; while no broker does, the error is COORDINATOR_NOT_AVAILABLE. Clients do
+      not see these topics (`internal_topics`).
+    - Share groups, which this broker does not support, and all other key types get INVALID_REQUEST.
+    - Up to version 3 a request has one key; from version 4 on it has many, each with its own
+      result.
+    """
+    if request.key_type not in _COORDINATOR_TYPES:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            f"this broker does not support coordinator key type {request.key_type}",
+        )
+    find = (
+        context.cluster.group_coordinator
+        if request.key_type == CoordinatorType.GROUP
+        else context.cluster.transaction_coordinator
+    )
+    running = context.nodes
+    if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
+        node = running.get(find(request.key), _NO_NODE)
+        error_code = _error_code(node)
+        return FindCoordinatorResponse(
+            error_code=error_code,
+            error_message=error_code.name,
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+        )
+    nodes = [(key, running.get(find(key), _NO_NODE)) for key in request.coordinator_keys]
+    return FindCoordinatorResponse(
+        coordinators=tuple(
+            Coordinator(
+                key=key,
+                node_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                error_code=_error_code(node),
+                error_message="",
+            )
+            for key, node in nodes
+        )
+    )
+
+
+def _error_code(node: Node) -> ErrorCode:
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if node is _NO_NODE else ErrorCode.NONE

@@ -265,6 +265,7 @@ def _answer(
         if entry.partition is not None
         and entry.response is not None
         and entry.response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        and context.version >= _FIRST_VERSION_WITH_LEADERS
     }
     return ProduceResponse(
         responses=tuple(
@@ -275,16 +276,7 @@ def _answer(
             )
             for topic in request.topic_data
         ),
-        node_endpoints=tuple(
-            NodeEndpoint(
-                node_id=node.node_id,
-                host=node.host,
-                port=node.port,
-                rack=context.cluster.racks.get(node_id),
-            )
-            for node_id, node in context.nodes.items()
-            if node_id in leaders and context.version >= _FIRST_VERSION_WITH_LEADERS
-        ),
+        node_endpoints=context.endpoints(NodeEndpoint, leaders),
     )
 
 

@@ -6,7 +6,8 @@ import uuid
 
 import pytest
 
-from spark_kafka_sink.devbroker.handlers.error_responses import failed_response
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.handlers.error_responses import failed_response, failed_result
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_acls import (
     AclCreation,
@@ -231,6 +232,16 @@ def test_a_failure_is_said_where_the_schema_has_a_place_for_it(request_, version
 
     assert expected == failed
     assert encode_bytes(expected, version) == encode_bytes(failed, version)
+
+
+@pytest.mark.parametrize(("version", "message"), [(6, "why"), (5, None)])
+def test_a_refused_item_has_its_error_and_nothing_else(version, message):
+    """A result has the names, the error and, in versions with a field for it, the message."""
+    refused = RefusedError(ERROR, "why")
+
+    failed = failed_result(DescribedGroup, version, refused, {"group_id": "g"})
+
+    assert _described("g", error_message=message) == failed
 
 
 def test_other_values_are_those_of_the_version():

@@ -1,0 +1,425 @@
+"""Topics and their partitions: CreateTopics, CreatePartitions and DeleteTopics."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from spark_kafka_sink.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.cluster.partition import Topic
+    from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
+    from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsTopic
+    from spark_kafka_sink.protocol.messages.create_topics import (
+        CreatableReplicaAssignment,
+        CreatableTopic,
+    )
+
+#: The number of partitions or replicas that requests the default.
+_UNSET = -1
+#: Values of Kafka's ConfigSource: where a setting's value comes from.
+_TOPIC_CONFIG_SOURCE = 1
+_DEFAULT_CONFIG_SOURCE = 5
+_FIRST_VERSION_WITH_IDS = 6
+
+TopicT = TypeVar("TopicT", "CreatableTopic", "CreatePartitionsTopic")
+ResultT = TypeVar("ResultT", CreatableTopicResult, CreatePartitionsTopicResult)
+
+
+def _change_each(
+    context: RequestContext,
+    topics: Sequence[TopicT],
+    change: Callable[[TopicChanges, TopicT], ResultT],
+    result_class: type[ResultT],
+) -> tuple[ResultT, ...]:
+    """Change each topic that occurs once, and write all changes to disk at once."""
+    times = Counter(topic.name for topic in topics)
+    results: list[ResultT] = []
+    try:
+        with context.cluster.change_topics() as changes:
+            for topic in topics:
+                if times[topic.name] == 1:
+                    try:
+                        results.append(change(changes, topic))
+                    except RefusedError as refused:
+                        results.append(context.failed(result_class, refused, name=topic.name))
+    except RefusedError as refused:
+        results = [
+            context.failed(result_class, refused, name=result.name)
+            if result.error_code == ErrorCode.NONE
+            else result
+            for result in results
+        ]
+    duplicate = RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results.extend(
+        context.failed(result_class, duplicate, name=name)
+        for name, count in times.items()
+        if count > 1
+    )
+    return tuple(results)
+
+
+def _check_new_partitions(context: RequestContext, count: int) -> None:
+    """Raise RefusedError with POLICY_VIOLATION for more partitions than a request may create."""
+    most = context.settings.request_max_partitions
+    if count > most:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the request would create {count} partitions, but at most {most} are allowed",
+        )
+
+
+@handles(CreateTopicsRequest)
+def create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create topics (CreateTopics 2-7).
+
+    Each topic is created or rejected on its own:
+
+    - INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS: its name.
+    - INVALID_REQUEST: it occurs twice in the request.
+    - INVALID_PARTITIONS: the number of partitions.
+    - INVALID_REPLICATION_FACTOR: -1 is the default; there must be enough brokers.
+    - INVALID_REPLICA_ASSIGNMENT: the manual assignment.
+    - INVALID_CONFIG: the settings; see `topic_config` for the supported ones.
+
+    A request that creates more than `request_max_partitions` partitions gets POLICY_VIOLATION. With
+    `validate_only` the response is the same but nothing is created. All topics of a request are
+    written to disk at once; if that fails, none is created and each gets KAFKA_STORAGE_ERROR.
+    """
+    times = Counter(topic.name for topic in request.topics)
+    new_partitions = sum(
+        len(topic.assignments)
+        or (
+            context.settings.num_partitions
+            if topic.num_partitions == _UNSET
+            else max(0, topic.num_partitions)
+        )
+        for topic in request.topics
+        if times[topic.name] == 1
+    )
+    _check_new_partitions(context, new_partitions)
+
+    def create(changes: TopicChanges, topic: CreatableTopic) -> CreatableTopicResult:
+        return _create_topic(context, changes, topic, validate_only=request.validate_only)
+
+    return CreateTopicsResponse(
+        topics=_change_each(context, request.topics, create, CreatableTopicResult)
+    )
+
+
+def _create_topic(
+    context: RequestContext, changes: TopicChanges, topic: CreatableTopic, *, validate_only: bool
+) -> CreatableTopicResult:
+    """Create a topic, or only check the request for it. Raises RefusedError."""
+    changes.check_new_topic_name(topic.name)
+    config = _config(context, topic)
+    partitions, replication_factor = _partitions_and_replicas(context, changes, topic)
+    if validate_only:
+        topic_id = uuid.uuid4()
+    else:
+        topic_id = changes.create_topic(
+            topic.name,
+            partitions=partitions,
+            config=config,
+            overrides={entry.name: entry.value or "" for entry in topic.configs},
+            replication_factor=replication_factor,
+            assignments=_assignments(topic),
+        ).topic_id
+    set_by_client = {entry.name for entry in topic.configs}
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=name,
+                value=value,
+                read_only=False,
+                config_source=(
+                    _TOPIC_CONFIG_SOURCE if name in set_by_client else _DEFAULT_CONFIG_SOURCE
+                ),
+                is_sensitive=False,
+            )
+            for name, value in config.effective_values().items()
+        ),
+    )
+
+
+def _config(context: RequestContext, topic: CreatableTopic) -> TopicConfig:
+    values: dict[str, str] = {}
+    nulls: list[str] = []
+    for entry in topic.configs:
+        if entry.value is None:
+            nulls.append(entry.name)
+        else:
+            values[entry.name] = entry.value
+    if nulls:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Null value not supported for topic configs: {','.join(nulls)}",
+        )
+    return context.settings.topic_defaults.with_values(values)
+
+
+def _partitions_and_replicas(
+    context: RequestContext, changes: TopicChanges, topic: CreatableTopic
+) -> tuple[int, int]:
+    """Return the numbers of partitions and replicas.
+
+    Checks in the order of ReplicationControlManager.createTopic. Raises RefusedError.
+    """
+    if topic.assignments:
+        if topic.replication_factor != _UNSET or topic.num_partitions != _UNSET:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but replication factor and "
+                "numPartitions were not both set to -1.",
+            )
+        replication_factor = _check_assignments(context, topic.assignments)
+        return len(topic.assignments), replication_factor
+    if topic.replication_factor < _UNSET or topic.replication_factor == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if topic.num_partitions < _UNSET or topic.num_partitions == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    settings = context.settings
+    replication_factor = topic.replication_factor
+    if replication_factor == _UNSET:
+        replication_factor = settings.default_replication_factor
+    changes.check_replication_factor(replication_factor)
+    partitions = topic.num_partitions
+    return settings.num_partitions if partitions == _UNSET else partitions, replication_factor
+
+
+def _assignments(topic: CreatableTopic) -> list[tuple[int, ...]] | None:
+    if not topic.assignments:
+        return None
+    in_order = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
+    return [tuple(assignment.broker_ids) for assignment in in_order]
+
+
+def _check_assignments(
+    context: RequestContext, assignments: Sequence[CreatableReplicaAssignment]
+) -> int:
+    """Check a manual assignment and return its number of replicas."""
+    indexes = {assignment.partition_index for assignment in assignments}
+    if len(indexes) < len(assignments):
+        problem = "a partition is assigned more than once"
+    elif indexes != set(range(len(assignments))):
+        problem = "partitions should be a consecutive 0-based integer sequence"
+    else:
+        return _check_replicas(context, [assignment.broker_ids for assignment in assignments])
+    raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _check_replicas(
+    context: RequestContext,
+    assignments: Sequence[Sequence[int]],
+    replication_factor: int | None = None,
+) -> int:
+    """Return the number of replicas, which must be the same for each partition.
+
+    Raises RefusedError with INVALID_REPLICA_ASSIGNMENT (validateManualPartitionAssignment).
+    """
+    for replicas in assignments:
+        if replication_factor is None:
+            replication_factor = len(replicas)
+        if not replicas:
+            problem = "the manual partition assignment has an empty replica list"
+        elif len(set(replicas)) < len(replicas):
+            problem = f"the manual partition assignment has duplicates: {list(replicas)}"
+        elif not context.cluster.broker_ids >= set(replicas):
+            problem = f"not all of brokers {list(replicas)} exist"
+        elif context.cluster.nodes.keys().isdisjoint(replicas):
+            problem = f"none of brokers {list(replicas)} is running"
+        elif len(replicas) != replication_factor:
+            problem = (
+                f"{list(replicas)} must be {replication_factor} replica(s), as for other partitions"
+            )
+        else:
+            continue
+        raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return replication_factor or 0
+
+
+@handles(CreatePartitionsRequest)
+def create_partitions(
+    context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Add partitions to existing topics (CreatePartitions 0-3).
+
+    - INVALID_PARTITIONS: the new count is not larger than the current one.
+    - INVALID_REPLICA_ASSIGNMENT: there is not one assignment for each new partition, or one does
+      not name as many brokers as the topic has replicas, and one of them must be running.
+    - INVALID_REQUEST: a topic occurs twice.
+    - POLICY_VIOLATION: the request adds more than `request_max_partitions` partitions.
+
+    With `validate_only` the response is the same but nothing is created. All partitions of a
+    request are written to disk at once; if that fails, none is created and each topic gets
+    KAFKA_STORAGE_ERROR.
+    """
+    known = ((requested, context.cluster.topic(requested.name)) for requested in request.topics)
+    new_partitions = sum(
+        max(0, requested.count - len(topic.partitions))
+        for requested, topic in known
+        if topic is not None
+    )
+    _check_new_partitions(context, new_partitions)
+
+    def add(changes: TopicChanges, requested: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+        topic, assignments = _topic_and_assignments(context, requested)
+        if not request.validate_only:
+            changes.add_partitions(topic, requested.count, assignments)
+        return CreatePartitionsTopicResult(name=requested.name, error_code=ErrorCode.NONE)
+
+    return CreatePartitionsResponse(
+        results=_change_each(context, request.topics, add, CreatePartitionsTopicResult)
+    )
+
+
+def _topic_and_assignments(
+    context: RequestContext, requested: CreatePartitionsTopic
+) -> tuple[Topic, list[tuple[int, ...]] | None]:
+    """Return the topic and the new partitions' brokers; None leaves the assignment to the broker.
+
+    Raises RefusedError.
+    """
+    topic = context.cluster.topic(requested.name)
+    if topic is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {requested.name!r} does not exist"
+        )
+    present = len(topic.partitions)
+    if requested.count <= present:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the topic has {present} partition(s); {requested.count} would not be an increase",
+        )
+    if requested.assignments is None:
+        return topic, None
+    if len(requested.assignments) != requested.count - present:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"the request has {len(requested.assignments)} assignments for "
+            f"{requested.count - present} new partition(s)",
+        )
+    assignments = [tuple(assignment.broker_ids) for assignment in requested.assignments]
+    _check_replicas(context, assignments, topic.replication_factor)
+    return topic, assignments
+
+
+@handles(DeleteTopicsRequest)
+def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete topics with their records and committed offsets (DeleteTopics 1-6).
+
+    Topics are given by name, or from version 6 on by id. One that does not exist gets
+    UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; one that occurs twice, or with both name and id,
+    or with neither, gets INVALID_REQUEST. All topics of a request are deleted with one write to
+    disk; if that fails, none is deleted and each gets KAFKA_STORAGE_ERROR. A request deletes at
+    most `request_max_partitions` partitions, but always at least one topic; the remaining topics
+    get POLICY_VIOLATION.
+    """
+    states = request.topics
+    if context.version < _FIRST_VERSION_WITH_IDS:
+        states = tuple(
+            DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names
+        )
+    topics = [_requested_topic(context, state) for state in states]
+    times = Counter(topic.name for topic in topics if topic is not None)
+    results: dict[DeleteTopicState, DeletableTopicResult] = {}
+    doomed: dict[DeleteTopicState, Topic] = {}
+    partitions = 0
+    for state, topic in zip(states, topics, strict=True):
+        try:
+            known = _check_deletion(state, topic, times)
+            partitions += len(known.partitions)
+            if doomed:
+                _check_deleted(context, partitions)
+        except RefusedError as refused:
+            results[state] = _failed_deletion(context, state, refused)
+        else:
+            doomed[state] = known
+            results[state] = DeletableTopicResult(
+                name=known.name, topic_id=known.topic_id, error_code=ErrorCode.NONE
+            )
+    try:
+        with context.cluster.change_topics() as changes:
+            for known in doomed.values():
+                changes.delete_topic(known)
+    except RefusedError as refused:
+        results |= {state: _failed_deletion(context, state, refused) for state in doomed}
+    return DeleteTopicsResponse(responses=tuple(results.values()))
+
+
+def _requested_topic(context: RequestContext, state: DeleteTopicState) -> Topic | None:
+    if state.name is not None:
+        return context.cluster.topic(state.name)
+    return context.cluster.topic_by_id(state.topic_id)
+
+
+def _check_deletion(state: DeleteTopicState, topic: Topic | None, times: Counter[str]) -> Topic:
+    """Return the requested topic, or raise RefusedError."""
+    has_name, has_id = state.name is not None, state.topic_id != ZERO_UUID
+    if has_name and has_id:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id, not both")
+    if not has_name and not has_id:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id")
+    if topic is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {state.topic_id if has_id else state.name} does not exist",
+        )
+    if times[topic.name] > 1:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "the request contains the topic more than once"
+        )
+    return topic
+
+
+def _check_deleted(context: RequestContext, partitions: int) -> None:
+    most = context.settings.request_max_partitions
+    if partitions > most:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the request would delete {partitions} partitions, but at most {most} are allowed: "
+            "delete the other topics with another request",
+        )
+
+
+def _failed_deletion(
+    context: RequestContext, state: DeleteTopicState, refused: RefusedError
+) -> DeletableTopicResult:
+    return context.failed(DeletableTopicResult, refused, name=state.name, topic_id=state.topic_id)
