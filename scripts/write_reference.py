@@ -49,12 +49,12 @@ from spark_kafka_sink.config.sink_options import (  # noqa: E402
     SPARK_OPTIONS,
 )
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF  # noqa: E402
-from spark_kafka_sink.consumer.measures.consumer_metrics import (  # noqa: E402
+from spark_kafka_sink.consumer.consumer_metrics import (  # noqa: E402
     CONSUMER_GROUP,
     COORDINATOR_GROUP,
     ConsumerMetrics,
 )
-from spark_kafka_sink.consumer.measures.fetch_metrics import FETCH_GROUP  # noqa: E402
+from spark_kafka_sink.consumer.fetch.fetch_metrics import FETCH_GROUP  # noqa: E402
 from spark_kafka_sink.errors import (  # noqa: E402
     BrokerError,
     KafkaError,

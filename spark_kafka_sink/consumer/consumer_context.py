@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
-    from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
-    from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
-    from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+    from spark_kafka_sink.consumer.consumer_metrics import ConsumerMetrics
+    from spark_kafka_sink.consumer.offsets.offset_calls import BrokerRequests, OffsetCalls
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
     from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.network_client import NetworkClient

@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_kafka_sink.config.consumer_config import CONSUMER_PROTOCOL
 from spark_kafka_sink.consumer.consumer_context import Answer, ConsumerContext
+from spark_kafka_sink.consumer.consumer_metrics import ConsumerMetrics
 from spark_kafka_sink.consumer.fetch.fetcher import Fetcher
 from spark_kafka_sink.consumer.group.classic_coordinator import ClassicCoordinator
 from spark_kafka_sink.consumer.group.consumer_coordinator import ConsumerCoordinator
 from spark_kafka_sink.consumer.group.group_values import GroupSettings
 from spark_kafka_sink.consumer.group.member_values import MemberSettings
 from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
-from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
-from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
-from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
+from spark_kafka_sink.consumer.offsets.offset_calls import BrokerRequests, OffsetCalls
 from spark_kafka_sink.consumer.offsets.position_lookups import PositionLookups
 from spark_kafka_sink.consumer.subscription.offset_reset import parse_offset_reset
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState

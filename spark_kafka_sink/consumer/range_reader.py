@@ -13,14 +13,14 @@ from concurrent.futures import CancelledError, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from spark_kafka_sink.consumer.fetch.range_fetch import RangeFetch
-from spark_kafka_sink.consumer.fetch.range_values import (
+from spark_kafka_sink.consumer.fetch.range_fetch import (
     Batches,
     DataLoss,
     Done,
     LookUpBounds,
     Lose,
     PartitionRange,
+    RangeFetch,
     Refresh,
     SendFetch,
     Wait,
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spark_kafka_sink.consumer.consumer_client import ConsumerClient
-    from spark_kafka_sink.consumer.fetch.fetch_calls import FetchAnswer
-    from spark_kafka_sink.consumer.fetch.range_values import PartitionView, Rows, Step
+    from spark_kafka_sink.consumer.consumer_client import ConsumerClient, FetchAnswer
+    from spark_kafka_sink.consumer.fetch.range_fetch import PartitionView, Rows, Step
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
     from spark_kafka_sink.record.arrow.record_decoder import BatchIndex
 

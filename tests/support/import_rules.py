@@ -135,12 +135,11 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "consumer": {
         "assignors": (),
         "records": (),
-        "measures": (),
         "subscription": (),
         "offsets": ("subscription",),
         "group": ("assignors", "subscription", "offsets"),
-        "fetch": ("measures", "subscription", "offsets"),
-        TOP: ("assignors", "records", "measures", "subscription", "offsets", "group", "fetch"),
+        "fetch": ("subscription", "offsets"),
+        TOP: ("assignors", "records", "subscription", "offsets", "group", "fetch"),
     },
     "exactly_once": {
         TOP: (),

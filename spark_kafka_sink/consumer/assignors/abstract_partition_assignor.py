@@ -9,6 +9,7 @@ Source: org.apache.kafka.clients.consumer.internals.AbstractPartitionAssignor.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -106,3 +107,54 @@ def uses_racks(member_racks: AbstractSet[str], partition_racks: Iterable[frozens
     return not all_racks.isdisjoint(member_racks) and any(
         replica_racks != all_racks for replica_racks in racks
     )
+
+
+_NOWHERE: frozenset[str] = frozenset()
+
+
+class RackInfo:
+    """Which members are near which partitions, for the sticky assignors (KIP-881).
+
+    It has no effect if racks do not help.
+
+    Source: org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor.RackInfo.
+    """
+
+    def __init__(self, topics: Topics, subscriptions: Subscriptions) -> None:
+        """Read the racks of the members and of the replicas."""
+        self._topics = topics
+        racks = racks_of_members(subscriptions)
+        self._members_by_rack = Counter(racks.values())
+        all_racks = (rack for partition_racks in topics.values() for rack in partition_racks)
+        self.is_used = uses_racks(self._members_by_rack.keys(), all_racks)
+        self._member_racks = racks if self.is_used else {}
+
+    def _racks(self, topic_partition: TopicPartition) -> frozenset[str]:
+        partitions = self._topics[topic_partition.topic]
+        number = topic_partition.partition
+        return partitions[number] if 0 <= number < len(partitions) else _NOWHERE
+
+    def mismatch(self, member: str, topic_partition: TopicPartition) -> bool:
+        """Return whether the member has a rack, but the partition no replica there."""
+        rack = self._member_racks.get(member)
+        return rack is not None and rack not in self._racks(topic_partition)
+
+    def rarest_first(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return partitions sorted by the number of members in the racks of their replicas."""
+        return sorted(
+            partitions,
+            key=lambda topic_partition: sum(
+                self._members_by_rack[rack] for rack in self._racks(topic_partition)
+            ),
+        )
+
+    def next_near(
+        self, topic_partition: TopicPartition, members: Sequence[str], start: int
+    ) -> int | None:
+        """Return the index of the first member in a rack of a replica, from `start` in a circle."""
+        racks = self._racks(topic_partition)
+        for step in range(len(members)):
+            index = (start + step) % len(members)
+            if self._member_racks.get(members[index]) in racks:
+                return index
+        return None

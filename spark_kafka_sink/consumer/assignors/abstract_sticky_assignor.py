@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
     AbstractPartitionAssignor,
+    RackInfo,
 )
 from spark_kafka_sink.consumer.assignors.constrained_assignment import ConstrainedAssignment
 from spark_kafka_sink.consumer.assignors.general_assignment import GeneralAssignment
 from spark_kafka_sink.consumer.assignors.partition_assignor import DEFAULT_GENERATION
-from spark_kafka_sink.consumer.assignors.rack_info import RackInfo
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import Partitions, Topics
-    from spark_kafka_sink.consumer.assignors.rack_info import RackInfo
+    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
+        Partitions,
+        RackInfo,
+        Topics,
+    )
 
 
 class ConstrainedAssignment:

@@ -20,8 +20,11 @@ from spark_kafka_sink.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import Partitions, Topics
-    from spark_kafka_sink.consumer.assignors.rack_info import RackInfo
+    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
+        Partitions,
+        RackInfo,
+        Topics,
+    )
 
 #: The members between which a partition moves: from, to.
 _Pair: TypeAlias = tuple[str, str]

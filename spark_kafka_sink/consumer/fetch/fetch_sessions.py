@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.fetch.range_values import SendFetch
+    from spark_kafka_sink.consumer.fetch.range_fetch import SendFetch
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.fetch import FetchResponse
 

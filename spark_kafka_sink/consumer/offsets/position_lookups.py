@@ -12,19 +12,17 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.consumer.offsets.epoch_requests import (
+from spark_kafka_sink.consumer.offsets.offset_requests import (
     EpochAnswers,
+    by_leader,
     complete_validation,
     epoch_request,
+    list_offsets_request,
     positions_by_leader,
     read_epochs,
+    read_offsets,
     truncation_error,
     unauthorized_error,
-)
-from spark_kafka_sink.consumer.offsets.offset_requests import (
-    by_leader,
-    list_offsets_request,
-    read_offsets,
 )
 from spark_kafka_sink.consumer.subscription.offset_reset import NONE
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch

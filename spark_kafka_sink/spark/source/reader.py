@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_kafka_sink.config.source_options import SourceOptions
-    from spark_kafka_sink.consumer.fetch.range_values import DataLoss, PartitionRange
+    from spark_kafka_sink.consumer.fetch.range_fetch import DataLoss, PartitionRange
     from spark_kafka_sink.spark.source.planning import LostOffsets, OffsetRange, PlannedRanges
 
 
@@ -153,7 +153,7 @@ class TaskReader:
 def _with_ids(
     ranges: Sequence[OffsetRange], cluster: SourceCluster, topic_ids: Mapping[str, UUID]
 ) -> list[InputPartition]:
-    from spark_kafka_sink.consumer.fetch.range_values import PartitionRange
+    from spark_kafka_sink.consumer.fetch.range_fetch import PartitionRange
 
     ids = cluster.ids(dict.fromkeys(offset_range.topic_partition for offset_range in ranges))
     partitions = []

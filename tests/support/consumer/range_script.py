@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.consumer.fetch.range_fetch import RangeFetch
-from spark_kafka_sink.consumer.fetch.range_values import (
+from spark_kafka_sink.consumer.fetch.range_fetch import (
     Batches,
     LogBounds,
     LookUpBounds,
     PartitionRange,
     PartitionView,
+    RangeFetch,
     Refresh,
     SendFetch,
     Wait,
@@ -21,7 +21,7 @@ from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.consumer.fetch.range_values import Rows, Step
+    from spark_kafka_sink.consumer.fetch.range_fetch import Rows, Step
 
 LEADER, FOLLOWER, OTHER = (Node(n, f"broker-{n}", 9092) for n in (1, 2, 3))
 NODES = MappingProxyType({node.node_id: node for node in (LEADER, FOLLOWER, OTHER)})

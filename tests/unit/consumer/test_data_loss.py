@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from spark_kafka_sink.consumer.fetch.range_values import DataLoss
+from spark_kafka_sink.consumer.fetch.range_fetch import DataLoss
 from spark_kafka_sink.errors import DataLossError
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.consumer.fetch.fetch_calls import FetchCalls
+from spark_kafka_sink.consumer.consumer_client import FetchCalls
 from spark_kafka_sink.consumer.range_reader import DataLoss, PartitionRange, read_range
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.log.log_cleaner import clean

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.consumer.fetch.range_values import (
+from spark_kafka_sink.consumer.fetch.range_fetch import (
     Done,
     LogBounds,
     LookUpBounds,

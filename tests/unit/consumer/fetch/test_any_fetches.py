@@ -8,15 +8,19 @@ from uuid import UUID
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch, FetchBuffer
-from spark_kafka_sink.consumer.fetch.fetch_outcomes import FetchOutcome, initialize
-from spark_kafka_sink.consumer.fetch.fetch_plan import plan_fetches
+from spark_kafka_sink.consumer.fetch.completed_fetches import (
+    CompletedFetch,
+    FetchBuffer,
+    FetchOutcome,
+    initialize,
+)
 from spark_kafka_sink.consumer.fetch.fetch_sessions import (
     FetchSession,
     SessionRequest,
     build_fetch,
     read_fetch,
 )
+from spark_kafka_sink.consumer.fetch.fetcher import plan_fetches
 from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState

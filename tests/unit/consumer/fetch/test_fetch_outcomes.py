@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch
-from spark_kafka_sink.consumer.fetch.fetch_outcomes import FetchOutcome, initialize
+from spark_kafka_sink.consumer.fetch.completed_fetches import (
+    CompletedFetch,
+    FetchOutcome,
+    initialize,
+)
 from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST, NONE
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from spark_kafka_sink.consumer.fetch.fetch_plan import FetchPlan, plan_fetches
 from spark_kafka_sink.consumer.fetch.fetch_sessions import PartitionToFetch
+from spark_kafka_sink.consumer.fetch.fetcher import FetchPlan, plan_fetches
 from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState

@@ -12,7 +12,7 @@ from spark_kafka_sink.consumer.fetch.fetch_sessions import (
     named_nodes,
     partition_data,
 )
-from spark_kafka_sink.consumer.fetch.range_values import SendFetch
+from spark_kafka_sink.consumer.fetch.range_fetch import SendFetch
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions

@@ -9,7 +9,7 @@ from spark_kafka_sink.consumer.fetch.fetch_rules import (
     FetchAction,
     fetch_action,
 )
-from spark_kafka_sink.consumer.fetch.range_values import (
+from spark_kafka_sink.consumer.fetch.range_fetch import (
     LookUpBounds,
     Refresh,
     SendFetch,

@@ -10,8 +10,6 @@ from spark_kafka_sink.consumer.fetch.range_fetch import (
     ASKS_UNTIL_SHORT,
     EMPTY_UNTIL_DONE,
     GONE_SECONDS,
-)
-from spark_kafka_sink.consumer.fetch.range_values import (
     DataLoss,
     Done,
     LogBounds,

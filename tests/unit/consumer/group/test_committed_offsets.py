@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.consumer.group.committed_offsets import (
+from spark_kafka_sink.consumer.group.offset_commits import (
     FetchedOffsets,
     commit_request,
     fetch_request,

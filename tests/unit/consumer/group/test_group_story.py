@@ -11,14 +11,6 @@ from spark_kafka_sink.consumer.group.commit_rules import (
     judge_partitions,
     offset_action,
 )
-from spark_kafka_sink.consumer.group.committed_offsets import (
-    FetchedOffsets,
-    commit_request,
-    fetch_request,
-    highest_fetch_version,
-    read_commit,
-    read_fetched,
-)
 from spark_kafka_sink.consumer.group.group_requests import (
     heartbeat_request,
     join_request,
@@ -37,7 +29,15 @@ from spark_kafka_sink.consumer.group.group_values import (
     SyncGroup,
 )
 from spark_kafka_sink.consumer.group.member_states import ClassicMemberState
-from spark_kafka_sink.consumer.offsets.epoch_requests import EpochEnd, epoch_request, read_epochs
+from spark_kafka_sink.consumer.group.offset_commits import (
+    FetchedOffsets,
+    commit_request,
+    fetch_request,
+    highest_fetch_version,
+    read_commit,
+    read_fetched,
+)
+from spark_kafka_sink.consumer.offsets.offset_requests import EpochEnd, epoch_request, read_epochs
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode

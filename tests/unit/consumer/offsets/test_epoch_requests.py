@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.consumer.offsets.epoch_requests import (
+from spark_kafka_sink.consumer.offsets.offset_requests import (
     EPOCH_RULES,
     EpochAction,
     EpochAnswers,

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from spark_kafka_sink.consumer import range_reader
-from spark_kafka_sink.consumer.fetch.range_values import DataLoss, PartitionRange
+from spark_kafka_sink.consumer.fetch.range_fetch import DataLoss, PartitionRange
 from spark_kafka_sink.errors import BrokerError, ConfigError, DataLossError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.source import reader as reader_module

@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
-from spark_kafka_sink.consumer.offsets.broker_requests import BrokerRequests
+from spark_kafka_sink.consumer.offsets.offset_calls import BrokerRequests
 from spark_kafka_sink.errors import (
     BrokerError,
     DecodeError,

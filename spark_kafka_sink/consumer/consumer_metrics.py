@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.consumer.measures.fetch_metrics import FetchMetrics
+from spark_kafka_sink.consumer.fetch.fetch_metrics import FetchMetrics
 from spark_kafka_sink.metrics.client_metrics import MetricGroup
 from spark_kafka_sink.metrics.connection_metrics import ConnectionMetrics
 from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.consumer.measures.consumer_metrics import ConsumerMetrics
+from spark_kafka_sink.consumer.consumer_metrics import ConsumerMetrics
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.consumer.measures.consumer_metrics import CoordinatorMetrics
+from spark_kafka_sink.consumer.consumer_metrics import CoordinatorMetrics
 
 GROUP = "consumer-coordinator-metrics"
 

@@ -1,1 +1,0 @@
-"""The metrics of a consumer, under the names of Kafka's Java consumer."""
