@@ -25,8 +25,8 @@ from spark_kafka_sink.consumer.consumer_metrics import ConsumerMetrics
 from spark_kafka_sink.consumer.fetch.fetcher import Fetcher
 from spark_kafka_sink.consumer.group.classic_coordinator import ClassicCoordinator
 from spark_kafka_sink.consumer.group.consumer_coordinator import ConsumerCoordinator
-from spark_kafka_sink.consumer.group.group_values import GroupSettings
-from spark_kafka_sink.consumer.group.member_values import MemberSettings
+from spark_kafka_sink.consumer.group.group_member import MemberSettings
+from spark_kafka_sink.consumer.group.group_requests import GroupSettings
 from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
 from spark_kafka_sink.consumer.offsets.offset_calls import BrokerRequests, OffsetCalls
 from spark_kafka_sink.consumer.offsets.position_lookups import PositionLookups

@@ -24,7 +24,7 @@ from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_i
 from spark_kafka_sink.consumer.broker_questions import BrokerQuestions
 from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.consumer_core import CallGuard, ConsumerCore
-from spark_kafka_sink.consumer.group.group_values import LeaveOperation
+from spark_kafka_sink.consumer.group.group_requests import LeaveOperation
 from spark_kafka_sink.consumer.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
 from spark_kafka_sink.consumer.read_arguments import check_columns

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from spark_kafka_sink.consumer.group.group_values import CompleteJoin, LeaveOperation
-from spark_kafka_sink.consumer.group.member_values import Assign
+from spark_kafka_sink.consumer.group.group_member import Assign
+from spark_kafka_sink.consumer.group.group_requests import CompleteJoin, LeaveOperation
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords, RecordDecoders
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition

@@ -32,7 +32,7 @@ from spark_kafka_sink.consumer.assignors.partition_assignor import (
     RebalanceProtocol,
     Subscription,
 )
-from spark_kafka_sink.consumer.group.classic_membership import ClassicMembership
+from spark_kafka_sink.consumer.group.classic_membership import ClassicMembership, ClassicMemberState
 from spark_kafka_sink.consumer.group.commit_rules import (
     OffsetCall,
     apply_commit,
@@ -40,15 +40,6 @@ from spark_kafka_sink.consumer.group.commit_rules import (
 )
 from spark_kafka_sink.consumer.group.coordinator import Coordinator
 from spark_kafka_sink.consumer.group.group_requests import (
-    heartbeat_request,
-    join_request,
-    leave_request,
-    read_join,
-    read_leave,
-    read_sync,
-    sync_request,
-)
-from spark_kafka_sink.consumer.group.group_values import (
     NO_GENERATION,
     CompleteJoin,
     FindCoordinator,
@@ -59,8 +50,12 @@ from spark_kafka_sink.consumer.group.group_values import (
     PrepareJoin,
     SyncGroup,
     Wait,
+    heartbeat_request,
+    join_request,
+    leave_request,
+    read_leave,
+    sync_request,
 )
-from spark_kafka_sink.consumer.group.member_states import ClassicMemberState
 from spark_kafka_sink.consumer.group.rebalance_listener import FirstError
 from spark_kafka_sink.errors import DecodeError, KafkaError
 from spark_kafka_sink.model import ConsumerGroupMetadata
@@ -73,12 +68,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.commit_rules import Verdict
-    from spark_kafka_sink.consumer.group.group_values import (
+    from spark_kafka_sink.consumer.group.group_requests import (
         Generation,
         GroupSettings,
         LeaveOperation,
     )
-    from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
+    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
@@ -140,7 +135,7 @@ class Rebalances:
         finally:
             with self._context.lock:
                 subscriptions.subscription.reset_group_topics()
-                self._coordinator.membership.join_prepared(step)
+                self._coordinator.member.join_prepared(step)
                 self._coordinator.step_done(step)
 
     def _complete(self, step: CompleteJoin) -> None:
@@ -159,12 +154,12 @@ class Rebalances:
                 is_cooperative = self._coordinator.protocol is RebalanceProtocol.COOPERATIVE
                 revoked = owned.difference(assigned) if is_cooperative else frozenset()
                 if not is_covered:
-                    self._coordinator.membership.request_rejoin(
+                    self._coordinator.member.request_rejoin(
                         "received assignment does not match the current subscription"
                     )
                 elif revoked:
                     subscriptions.mark_pending_revocation(revoked)
-                    self._coordinator.membership.request_rejoin("need to revoke partitions")
+                    self._coordinator.member.request_rejoin("need to revoke partitions")
             if not is_covered:
                 return
             with FirstError() as first:
@@ -187,10 +182,10 @@ class Rebalances:
                         )
         finally:
             with context.lock:
-                self._coordinator.membership.join_completed(step)
+                self._coordinator.member.join_completed(step)
                 if not is_applied:
                     # After Ctrl-C the group believes that this member reads them.
-                    self._coordinator.membership.request_rejoin("an assignment was not applied")
+                    self._coordinator.member.request_rejoin("an assignment was not applied")
                 self._coordinator.step_done(step)
                 context.tell_user()
 
@@ -207,7 +202,7 @@ class Rebalances:
         """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
         with self._context.lock:
             # During a rebalance, another member may have them already.
-            is_lost = self._coordinator.membership.stable_generation is None
+            is_lost = self._coordinator.member.stable_generation is None
             subscriptions = self._context.subscriptions
             owned = subscriptions.assigned_partitions
             if not subscriptions.subscription.is_auto_assigned:
@@ -301,6 +296,7 @@ class ClassicCoordinator(Coordinator):
     )
 
     uses_topic_ids = False
+    member: ClassicMembership
 
     def __init__(
         self,
@@ -316,7 +312,7 @@ class ClassicCoordinator(Coordinator):
         self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.protocol: RebalanceProtocol = rebalance_protocol(assignors)
-        self.membership = ClassicMembership(settings, context.clock())
+        self.member = ClassicMembership(settings, context.clock())
         self._rebalances = Rebalances(context, self)
         self._commit = CommitBeforeJoin(context)
         #: Of the last join that was completed.
@@ -331,17 +327,12 @@ class ClassicCoordinator(Coordinator):
     @property
     def is_joining(self) -> bool:
         """Whether the member is about to join, and sends its topics."""
-        return self.membership.is_rejoin_needed
-
-    @property
-    def member(self) -> ClassicMembership:
-        """The membership in the group."""
-        return self.membership
+        return self.member.is_rejoin_needed
 
     @property
     def awaits_others(self) -> bool:
         """Whether a request is in flight that waits for other members."""
-        return self.membership.awaits_others
+        return self.member.awaits_others
 
     # What is due
 
@@ -351,9 +342,7 @@ class ClassicCoordinator(Coordinator):
         if may_join:
             self._check_subscription()
         while True:
-            step = self.membership.next_step(
-                now, may_join=may_join, needs_coordinator=self.waiting > 0
-            )
+            step = self.member.next_step(now, may_join=may_join, needs_coordinator=self.waiting > 0)
             match step:
                 case Wait(until):
                     return until
@@ -382,16 +371,16 @@ class ClassicCoordinator(Coordinator):
 
     def _check_subscription(self) -> None:
         """Join again if the topics have changed (ConsumerCoordinator.rejoinNeededOrPending)."""
-        if self.membership.is_rejoin_needed:
+        if self.member.is_rejoin_needed:
             return
         topics = self.context.subscriptions.subscription.topics
         if self._joined_topics is not None and self._joined_topics != topics:
-            self.membership.request_rejoin(
+            self.member.request_rejoin(
                 f"subscription has changed from {sorted(self._joined_topics)} at the beginning of "
                 f"the rebalance to {sorted(topics)}"
             )
         elif self._assigned_counts is not None and self._has_other_counts(self._assigned_counts):
-            self.membership.request_rejoin("the partitions of the subscribed topics have changed")
+            self.member.request_rejoin("the partitions of the subscribed topics have changed")
         elif self._assigned_racks is not None:
             snapshot = self.context.client.metadata.snapshot
             if self._compared is not snapshot:
@@ -424,7 +413,7 @@ class ClassicCoordinator(Coordinator):
                 current_racks.get(topic, racks) != racks for topic, racks in assigned.items()
             ):
                 self._assigned_racks = None
-                self.membership.request_rejoin("the racks of the subscribed topics have changed")
+                self.member.request_rejoin("the racks of the subscribed topics have changed")
                 self.context.tell_user()
 
     def subscription_changed(self) -> None:
@@ -452,7 +441,7 @@ class ClassicCoordinator(Coordinator):
             self._rebalances.give_up()
         finally:
             with context.lock:
-                step = self.membership.leave(reason, operation)
+                step = self.member.leave(reason, operation)
                 self.for_user.clear()
                 if step is not None:
                     self.unanswered_leaves += 1
@@ -460,7 +449,7 @@ class ClassicCoordinator(Coordinator):
 
     def enforce_rebalance(self, reason: str) -> None:
         """Rejoin the group within the next `poll`."""
-        self.membership.request_rejoin(reason)
+        self.member.request_rejoin(reason)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what fences this member's commits in a transaction (KIP-447).
@@ -501,13 +490,10 @@ class ClassicCoordinator(Coordinator):
 
     # Commits
 
-    def committing_member(self) -> ConsumerGroupMetadata:
-        """Return the member to commit as; raise if it is in no generation."""
-        if not self.context.subscriptions.subscription.is_auto_assigned:
-            return ConsumerGroupMetadata(self.group_id)
-        generation = self.membership.stable_generation
+    def _current_member(self) -> ConsumerGroupMetadata:
+        generation = self.member.stable_generation
         if generation is None:
-            raise not_in_generation(self.group_id, self.membership.state)
+            raise not_in_generation(self.group_id, self.member.state)
         return self._metadata(generation)
 
     def apply_commit(
@@ -515,17 +501,11 @@ class ClassicCoordinator(Coordinator):
     ) -> Verdict:
         """Apply the answer to a commit to the membership; return what remains for the caller."""
         del is_of_user
-        current = self.membership.generation
+        current = self.member.generation
         generation = NO_GENERATION if sent != self._metadata(current) else current
-        return apply_commit(self.membership, verdict, generation, self.context.clock())
+        return apply_commit(self.member, verdict, generation, self.context.clock())
 
     # Requests
-
-    def _coordinator_found(self, step: FindCoordinator, node: Node) -> None:
-        self.membership.coordinator_found(step, node, self.context.clock())
-
-    def _coordinator_not_found(self, step: FindCoordinator, code: int | None) -> None:
-        self.membership.coordinator_not_found(step, code, self.context.clock())
 
     async def _join(self, step: JoinGroup) -> None:
         context = self.context
@@ -534,7 +514,7 @@ class ClassicCoordinator(Coordinator):
                 protocols = self._protocols()
         except Exception as error:  # noqa: BLE001  an assignor may be the user's own
             with context.lock:
-                self.membership.join_abandoned(step, context.clock())
+                self.member.join_abandoned(step, context.clock())
                 context.fail(error)
             return
         started = context.clock()
@@ -546,11 +526,10 @@ class ClassicCoordinator(Coordinator):
         )
         now = context.clock()
         if response is not None:
-            answer = read_join(response)
             with context.lock:
-                self.membership.join_answered(step, answer, now)
+                self.member.join_answered(step, response, now)
                 context.tell_user()
-            if not answer.error_code:
+            if not response.error_code:
                 self.measures.joined(now - started, now)
                 return
         self.measures.rebalance_failed(now)
@@ -568,7 +547,7 @@ class ClassicCoordinator(Coordinator):
                         topics=tuple(sorted(topics)),
                         user_data=assignor.subscription_user_data(topics),
                         owned_partitions=subscriptions.assigned_partitions,
-                        generation_id=self.membership.generation.generation_id,
+                        generation_id=self.member.generation.generation_id,
                         rack_id=self.context.config.client_rack or None,
                     )
                 ),
@@ -582,11 +561,11 @@ class ClassicCoordinator(Coordinator):
             assignments = await self._assign(step)
         except Exception as error:  # noqa: BLE001  an assignor may be the user's own
             with context.lock:
-                if self.membership.assignment_failed(step):
+                if self.member.assignment_failed(step):
                     context.fail(error)
         else:
             with context.lock:
-                self.membership.assignment_performed(step, assignments)
+                self.member.assignment_performed(step, assignments)
                 context.tell_user()
 
     async def _assign(self, step: PerformAssignment) -> dict[str, bytes]:
@@ -678,19 +657,11 @@ class ClassicCoordinator(Coordinator):
         now = context.clock()
         is_stable = False
         if response is not None:
-            answer = read_sync(response)
-            if not answer.error_code:
+            if not response.error_code:
                 self.measures.synced(now - started, now)
             with context.lock:
-                self.membership.sync_answered(
-                    step,
-                    answer.error_code,
-                    now,
-                    assignment=answer.assignment,
-                    protocol_type=answer.protocol_type,
-                    protocol=answer.protocol,
-                )
-                is_stable = self.membership.state is ClassicMemberState.STABLE
+                self.member.sync_answered(step, response, now)
+                is_stable = self.member.state is ClassicMemberState.STABLE
                 context.tell_user()
         if is_stable:
             self.measures.rebalance_ended(now)
@@ -704,7 +675,7 @@ class ClassicCoordinator(Coordinator):
         )
         if response is not None:
             with context.lock:
-                self.membership.heartbeat_answered(step, response.error_code, context.clock())
+                self.member.heartbeat_answered(step, response.error_code, context.clock())
                 context.tell_user()
 
     async def _leave_at_will(self, step: LeaveGroup) -> None:
@@ -723,7 +694,7 @@ class ClassicCoordinator(Coordinator):
             ApiKey.LEAVE_GROUP,
             lambda version: leave_request(step, self._settings, version),
             # The broker would not read it before it has answered JoinGroup.
-            is_apart=self.membership.awaits_others,
+            is_apart=self.member.awaits_others,
         )
         code = 0 if response is None else read_leave(response)
         if code:

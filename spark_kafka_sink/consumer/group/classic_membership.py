@@ -9,26 +9,27 @@ Its rules:
   search for the coordinator also go on outside of it.
 - Of each kind of request one is in flight at a time, also of heartbeats, where Java sends the next
   one while an answer is late. Heartbeats are sent from the JoinGroup answer on.
-- `CLASSIC_TRANSITIONS` alone decides which state may follow which. The generation changes only
+- `CLASSIC_TRANSITIONS` alone decides which state may follow which: any other transition is refused
+  and changes nothing. The generation changes only
   with an answer of the coordinator, or when it is given up.
 - Answers change nothing if their request was sent in another generation.
 """
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.consumer.group.coordinator_search import CoordinatorSearch
-from spark_kafka_sink.consumer.group.group_rules import ADVICE, GroupAction, group_action
-from spark_kafka_sink.consumer.group.group_values import (
+from spark_kafka_sink.consumer.group.group_requests import (
+    GROUP_ADVICE,
     NO_GENERATION,
     CompleteJoin,
     FindCoordinator,
     Generation,
+    GroupAction,
     GroupSettings,
     Heartbeat,
-    JoinAnswer,
     JoinGroup,
     LeaveGroup,
     LeaveOperation,
@@ -37,23 +38,50 @@ from spark_kafka_sink.consumer.group.group_values import (
     Step,
     SyncGroup,
     Wait,
+    group_action,
     truncate_reason,
 )
-from spark_kafka_sink.consumer.group.member_states import (
-    CLASSIC_TRANSITIONS,
-    JOINED,
-    ClassicMemberState,
-)
-from spark_kafka_sink.errors import BrokerError, IllegalStateError
+from spark_kafka_sink.consumer.group.membership import Membership
+from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error_name
+from spark_kafka_sink.protocol.error_codes import ErrorCode, error_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
+    from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
+
+
+class ClassicMemberState(Enum):
+    """The states of a member in the classic protocol (AbstractCoordinator.MemberState)."""
+
+    #: It is in no group.
+    UNJOINED = auto()
+    #: It has sent JoinGroup.
+    PREPARING_REBALANCE = auto()
+    #: It has joined a generation, and waits for its assignment.
+    COMPLETING_REBALANCE = auto()
+    #: It has its assignment.
+    STABLE = auto()
+
 
 _S = ClassicMemberState
+
+#: The states of the classic protocol that may follow each state.
+CLASSIC_TRANSITIONS: dict[ClassicMemberState, frozenset[ClassicMemberState]] = {
+    _S.UNJOINED: frozenset({_S.UNJOINED, _S.PREPARING_REBALANCE}),
+    _S.PREPARING_REBALANCE: frozenset(
+        {_S.UNJOINED, _S.PREPARING_REBALANCE, _S.COMPLETING_REBALANCE}
+    ),
+    _S.COMPLETING_REBALANCE: frozenset({_S.UNJOINED, _S.PREPARING_REBALANCE, _S.STABLE}),
+    _S.STABLE: frozenset({_S.UNJOINED, _S.PREPARING_REBALANCE}),
+}
+#: The states in which the member belongs to a generation, and sends heartbeats.
+JOINED: Final = frozenset({_S.COMPLETING_REBALANCE, _S.STABLE})
+
+
 #: How often a join that has failed is repeated at once, where Java always repeats it at once.
 _QUICK_JOINS = 3
 #: Seconds by which the timeout of JoinGroup exceeds that of a rebalance.
@@ -130,20 +158,19 @@ class HeartbeatTimer:
         self.sent(now)
 
 
-class ClassicMembership:
+class ClassicMembership(Membership):
     """One member of a classic group."""
 
     def __init__(self, settings: GroupSettings, now: float) -> None:
-        """Start outside of the group; `now` is in seconds, as all times here."""
+        """Start outside of the group."""
+        super().__init__(settings, now)
         self._settings = settings
-        self._state = _S.UNJOINED
-        self._generation = NO_GENERATION
-        self._search = CoordinatorSearch(settings.backoff, now)
-        self._failure: BrokerError | None = None
-        #: Whether that is the error of FindCoordinator.
+        self.state = _S.UNJOINED
+        #: The current generation, or what is left of it.
+        self.generation = NO_GENERATION
+        #: Whether `failure` is the error of FindCoordinator.
         self._has_search_failed = False
         self._timer = HeartbeatTimer(settings, now)
-        self._steps = 0
         self._rejoin_needed = True
         self._rejoin_reason = ""
         self._prepare_needed = True
@@ -158,29 +185,9 @@ class ClassicMembership:
         self._is_returned = False
 
     @property
-    def state(self) -> ClassicMemberState:
-        """The current state."""
-        return self._state
-
-    @property
-    def generation(self) -> Generation:
-        """The current generation, or what is left of it."""
-        return self._generation
-
-    @property
     def stable_generation(self) -> Generation | None:
         """The generation with which to commit offsets; None while the group rebalances."""
-        return self._generation if self._state is _S.STABLE else None
-
-    @property
-    def coordinator(self) -> Node | None:
-        """The group's coordinator; None while it is not known."""
-        return self._search.coordinator
-
-    @property
-    def failure(self) -> BrokerError | None:
-        """The error that the next `poll` raises; until then the group is not joined."""
-        return self._failure
+        return self.generation if self.state is _S.STABLE else None
 
     @property
     def is_rejoin_needed(self) -> bool:
@@ -192,29 +199,22 @@ class ClassicMembership:
         """Whether a request to the coordinator is in flight that waits for other members."""
         return self._is_returned and isinstance(self._join, JoinGroup | SyncGroup)
 
-    @property
-    def is_static(self) -> bool:
-        """Whether the member has a group.instance.id (KIP-345)."""
-        return self._settings.group_instance_id is not None
-
     # What the user does
 
     def poll(self, now: float) -> None:
         """Record a call of `poll`; raise the error of the group, if there is one, once."""
         self._timer.poll(now)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        super().poll(now)
 
     def raise_failure(self) -> None:
         """Raise the error of the group, if there is one, from a call other than `poll`.
 
         One of the search is raised once, so that the next call searches again.
         """
-        failure = self._failure
+        failure = self.failure
         if failure is not None:
             if self._has_search_failed:
-                self._failure = None
+                self.failure = None
             raise failure
 
     def request_rejoin(self, reason: str) -> None:
@@ -231,11 +231,11 @@ class ClassicMembership:
         Source: AbstractCoordinator.maybeLeaveGroup.
         """
         leaves = operation is LeaveOperation.LEAVE_GROUP or (
-            operation is LeaveOperation.DEFAULT and not self.is_static
+            operation is LeaveOperation.DEFAULT and self._group_instance_id is None
         )
-        member_id = self._generation.member_id
+        member_id = self.generation.member_id
         can_leave = (
-            self.coordinator is not None and self._state is not _S.UNJOINED and bool(member_id)
+            self.coordinator is not None and self.state is not _S.UNJOINED and bool(member_id)
         )
         self._reset("consumer pro-actively leaving the group", keeps_member_id=False)
         return LeaveGroup(member_id, truncate_reason(reason)) if leaves and can_leave else None
@@ -251,18 +251,18 @@ class ClassicMembership:
         step = self._step_of_a_member(now)
         if step is not None:
             return step
-        needs_coordinator |= may_join or self._state in JOINED
-        if self._failure is None:
+        needs_coordinator |= may_join or self.state in JOINED
+        if self.failure is None:
             if self.coordinator is None:
-                if needs_coordinator and self._search.is_due(now):
-                    return self._search.begin(self._next_number())
+                if needs_coordinator and now >= self._search_at:
+                    return self._begin_search()
             elif (join := self._step_of_joining(now, may_join=may_join)) is not None:
                 return join
         return Wait(self._wake_up_at(may_join=may_join, needs_coordinator=needs_coordinator))
 
     def _step_of_a_member(self, now: float) -> Heartbeat | LeaveGroup | None:
         """Return what keeps the member in the group, or takes it out (HeartbeatThread.run)."""
-        if self._state not in JOINED or self.coordinator is None:
+        if self.state not in JOINED or self.coordinator is None:
             return None
         if self._timer.has_session_expired(now):
             self.coordinator_lost(now)
@@ -271,7 +271,7 @@ class ClassicMembership:
             return self.leave("consumer poll timeout has expired.", LeaveOperation.DEFAULT)
         if self._heartbeat is None and self._timer.should_heartbeat(now):
             self._timer.sent(now)
-            self._heartbeat = Heartbeat(self._next_number(), self._generation)
+            self._heartbeat = Heartbeat(self._next_number(), self.generation)
             return self._heartbeat
         return None
 
@@ -288,24 +288,24 @@ class ClassicMembership:
 
     def _first_step_of_joining(self) -> PrepareJoin | JoinGroup:
         if self._prepare_needed:
-            return PrepareJoin(self._next_number(), self._generation)
+            return PrepareJoin(self._next_number(), self.generation)
         self._transition(_S.PREPARING_REBALANCE)
         timeout = max(
             self._settings.request_timeout, self._settings.rebalance_timeout + _JOIN_TIMEOUT_LAPSE
         )
-        return JoinGroup(self._next_number(), self._generation, self._rejoin_reason, timeout)
+        return JoinGroup(self._next_number(), self.generation, self._rejoin_reason, timeout)
 
     def _wake_up_at(self, *, may_join: bool, needs_coordinator: bool) -> float:
         times = [inf]
         if self.coordinator is None:
-            if needs_coordinator and self._failure is None:
-                times.append(self._search.begins_at)
-        elif self._state in JOINED:
+            if needs_coordinator and self.failure is None:
+                times.append(self._search_at)
+        elif self.state in JOINED:
             times.append(self._timer.next_deadline)
             if self._heartbeat is None:
                 times.append(self._timer.heartbeat_at)
         waits_to_join = may_join and self._rejoin_needed and self._join is None
-        if waits_to_join and self._failure is None and self.coordinator is not None:
+        if waits_to_join and self.failure is None and self.coordinator is not None:
             times.append(self._join_at)
         return min(times)
 
@@ -313,31 +313,22 @@ class ClassicMembership:
 
     def coordinator_found(self, step: FindCoordinator, node: Node, now: float) -> None:
         """Use `node` as the coordinator."""
-        if self._search.end(step):
-            self._search.found(node)
+        if step == self._search:
             self._timer.reset_session(now)
+        super().coordinator_found(step, node, now)
 
     def coordinator_not_found(self, step: FindCoordinator, code: int | None, now: float) -> None:
         """Retry the search after a back-off, or fail; `code` is None if there was no answer."""
-        if not self._search.end(step):
+        if not self._end_search(step):
             return
         if code is not None and group_action(ApiKey.FIND_COORDINATOR, code) is GroupAction.FATAL:
             self._fail(ApiKey.FIND_COORDINATOR, code)
         else:
-            self._search.failed(now)
+            self._delay_search(now)
 
     def coordinator_lost(self, now: float, *, was_reached: bool = True) -> None:
-        """Rediscover the coordinator: the connection was lost, or it is no longer the coordinator.
-
-        Requests in flight to it have failed: joining starts again after the back-off, with the same
-        member id. The caller closes the connection. `was_reached` is False if there was none: then
-        the search begins after a back-off, or a broker that is down would be found in a busy loop.
-
-        Source: AbstractCoordinator.markCoordinatorUnknown.
-        """
-        self._search.lost()
-        if not was_reached:
-            self._search.failed(now)
+        """Rediscover the coordinator; joining starts again after the back-off, with the same id."""
+        super().coordinator_lost(now, was_reached=was_reached)
         if self._heartbeat is not None:
             self._heartbeat = None
             self._timer.failed(now)
@@ -360,31 +351,35 @@ class ClassicMembership:
         """Send JoinGroup next; if `is_done` is False, prepare again."""
         if step == self._join:
             self._join = None
-            self._prepare_needed = not is_done or step.generation != self._generation
+            self._prepare_needed = not is_done or step.generation != self.generation
 
-    def join_answered(self, step: JoinGroup, answer: JoinAnswer, now: float) -> None:
+    def join_answered(self, step: JoinGroup, response: JoinGroupResponse, now: float) -> None:
         """Apply the answer to JoinGroup."""
         if step != self._join:
             return
-        self._search.reached()
-        code = answer.error_code
-        if answer.protocol_type not in {None, self._settings.protocol_type}:
+        self._failed_searches = 0
+        code = response.error_code
+        if response.protocol_type not in {None, self._settings.protocol_type}:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         action = group_action(ApiKey.JOIN_GROUP, code)
         if action is not GroupAction.DONE:
-            self._join_failed(ApiKey.JOIN_GROUP, code, step.generation, answer.member_id, now)
-        elif self._state is not _S.PREPARING_REBALANCE:
+            self._join_failed(ApiKey.JOIN_GROUP, code, step.generation, response.member_id, now)
+        elif self.state is not _S.PREPARING_REBALANCE:
             # The member has left in the meantime.
             self._retry_join("the member left while it joined", now)
         else:
             self._transition(_S.COMPLETING_REBALANCE)
-            self._generation = Generation(answer.generation_id, answer.member_id, answer.protocol)
+            self.generation = Generation(
+                response.generation_id, response.member_id, response.protocol_name
+            )
             self._timer.reset_timeouts(now)
             number = self._next_number()
             self._join = (
-                PerformAssignment(number, self._generation, answer.members, answer.skip_assignment)
-                if answer.leader == answer.member_id
-                else SyncGroup(number, self._generation)
+                PerformAssignment(
+                    number, self.generation, response.members, response.skip_assignment
+                )
+                if response.leader == response.member_id
+                else SyncGroup(number, self.generation)
             )
             self._is_returned = False
 
@@ -395,8 +390,8 @@ class ClassicMembership:
         if step != self._join:
             return
         self._join = None
-        if step.generation == self._generation:
-            self._join = SyncGroup(self._next_number(), self._generation, assignments)
+        if step.generation == self.generation:
+            self._join = SyncGroup(self._next_number(), self.generation, assignments)
             self._is_returned = False
 
     def assignment_failed(self, step: PerformAssignment) -> bool:
@@ -415,23 +410,15 @@ class ClassicMembership:
         if step == self._join:
             self._retry_join("rebalance failed due to the assignor", now)
 
-    def sync_answered(
-        self,
-        step: SyncGroup,
-        code: int,
-        now: float,
-        *,
-        assignment: bytes = b"",
-        protocol_type: str | None = None,
-        protocol: str | None = None,
-    ) -> None:
+    def sync_answered(self, step: SyncGroup, response: SyncGroupResponse, now: float) -> None:
         """Apply the answer to SyncGroup; brokers may omit both parts of the protocol."""
         if step != self._join:
             return
+        code = response.error_code
         if code == ErrorCode.NONE:
-            is_current = self._state is _S.COMPLETING_REBALANCE and not self._generation.is_reset
-            if protocol_type not in {None, self._settings.protocol_type} or (
-                is_current and protocol not in {None, self._generation.protocol}
+            is_current = self.state is _S.COMPLETING_REBALANCE and not self.generation.is_reset
+            if response.protocol_type not in {None, self._settings.protocol_type} or (
+                is_current and response.protocol_name not in {None, self.generation.protocol}
             ):
                 code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             elif not is_current:
@@ -443,14 +430,14 @@ class ClassicMembership:
         self._failed_joins = 0
         self._rejoin_needed = False
         self._rejoin_reason = ""
-        self._join = CompleteJoin(self._next_number(), self._generation, assignment)
+        self._join = CompleteJoin(self._next_number(), self.generation, response.assignment)
         self._is_returned = False
 
     def join_completed(self, step: CompleteJoin, *, is_done: bool = True) -> None:
         """End the join; if `is_done` is False, the same assignment is applied again."""
         if step != self._join:
             return
-        if is_done or step.generation != self._generation:
+        if is_done or step.generation != self.generation:
             self._join = None
             self._prepare_needed = True
         else:
@@ -463,15 +450,15 @@ class ClassicMembership:
         if step != self._heartbeat:
             return
         self._heartbeat = None
-        self._search.reached()
+        self._failed_searches = 0
         action = group_action(ApiKey.HEARTBEAT, code)
-        is_unchanged = step.generation == self._generation
+        is_unchanged = step.generation == self.generation
         match action:
             case GroupAction.DONE:
                 self._timer.received(now)
             case GroupAction.REJOIN:
                 # The session goes on during a rebalance; only a stable member has to react.
-                if self._state is _S.STABLE:
+                if self.state is _S.STABLE:
                     self.request_rejoin("group is already rebalancing")
                 self._timer.received(now)
             case GroupAction.FIND_COORDINATOR:
@@ -498,12 +485,12 @@ class ClassicMembership:
         if self._failed_joins > _QUICK_JOINS:
             self._join_at = now + self._settings.backoff.initial
         if action is GroupAction.TAKE_MEMBER_ID:
-            self._generation = Generation(member_id=member_id)
+            self.generation = Generation(member_id=member_id)
             self.request_rejoin(f"need to re-join with the given member-id: {member_id}")
             return
         reason = f"rebalance failed due to {error_name(code)}"
         if action in {GroupAction.REJOIN_AS_NEW, GroupAction.REJOIN_AS_MEMBER}:
-            if sent == self._generation:
+            if sent == self.generation:
                 self._reset_after(api_key, code, action)
         elif action is GroupAction.FIND_COORDINATOR:
             self.coordinator_lost(now)
@@ -532,8 +519,8 @@ class ClassicMembership:
         second join begins beside it.
         """
         self._transition(_S.UNJOINED)
-        self._generation = (
-            Generation(member_id=self._generation.member_id) if keeps_member_id else NO_GENERATION
+        self.generation = (
+            Generation(member_id=self.generation.member_id) if keeps_member_id else NO_GENERATION
         )
         if not self._is_returned:
             self._join = None
@@ -541,20 +528,13 @@ class ClassicMembership:
         self.request_rejoin(reason)
 
     def _fail(self, api_key: ApiKey, code: int) -> None:
-        context = f"{api_key.name} of group {self._settings.group_id!r}"
-        if self._settings.group_instance_id is not None:
-            context += f", group.instance.id {self._settings.group_instance_id!r}"
         self._has_search_failed = api_key is ApiKey.FIND_COORDINATOR
-        self._failure = broker_error(code, context, ADVICE.get(code))
+        self._set_failure(api_key, code, GROUP_ADVICE.get(code))
 
     def _transition(self, target: ClassicMemberState) -> None:
-        if target not in CLASSIC_TRANSITIONS[self._state]:
+        if target not in CLASSIC_TRANSITIONS[self.state]:
             raise IllegalStateError(
                 f"invalid transition of group {self._settings.group_id!r} from "
-                f"{self._state.name} to {target.name}"
+                f"{self.state.name} to {target.name}"
             )
-        self._state = target
-
-    def _next_number(self) -> int:
-        self._steps += 1
-        return self._steps
+        self.state = target

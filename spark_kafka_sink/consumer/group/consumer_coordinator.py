@@ -16,16 +16,16 @@ from spark_kafka_sink.consumer.group.commit_rules import (
 )
 from spark_kafka_sink.consumer.group.consumer_membership import ConsumerMembership
 from spark_kafka_sink.consumer.group.coordinator import Coordinator
-from spark_kafka_sink.consumer.group.group_values import FindCoordinator, Wait
-from spark_kafka_sink.consumer.group.member_states import MemberState
-from spark_kafka_sink.consumer.group.member_values import (
+from spark_kafka_sink.consumer.group.group_member import (
     Assign,
     CommitBeforeRevocation,
     Lose,
+    MemberState,
     RefreshMetadata,
     Revoke,
     SendHeartbeat,
 )
+from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, Wait
 from spark_kafka_sink.consumer.group.rebalance_listener import FirstError
 from spark_kafka_sink.errors import (
     CommitFailedError,
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.commit_rules import Verdict
-    from spark_kafka_sink.consumer.group.group_values import LeaveOperation
-    from spark_kafka_sink.consumer.group.member_values import Callback, MemberSettings
-    from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
+    from spark_kafka_sink.consumer.group.group_member import Callback, MemberSettings
+    from spark_kafka_sink.consumer.group.group_requests import LeaveOperation
+    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
@@ -70,22 +70,18 @@ class ConsumerCoordinator(Coordinator):
     )
 
     uses_topic_ids = True
+    member: ConsumerMembership
 
     def __init__(self, context: ConsumerContext, settings: MemberSettings) -> None:
         super().__init__(context, settings.group_id)
         self._settings = settings
-        self._membership = ConsumerMembership(settings, context.subscriptions, context.clock())
+        self.member = ConsumerMembership(settings, context.subscriptions, context.clock())
         self._names: dict[UUID, str] = {}
         self._named: MetadataSnapshot | None = None
         self._is_calling_back = False
-        self._noted_state = self._membership.state
+        self._noted_state = self.member.state
         #: The last one; -1 before the first, and after leaving.
         self._last_epoch = -1
-
-    @property
-    def member(self) -> ConsumerMembership:
-        """The membership in the group."""
-        return self._membership
 
     # What is due
 
@@ -97,7 +93,7 @@ class ConsumerCoordinator(Coordinator):
         self._note_epoch()
         may_call_back = may_join and not self._is_calling_back
         while True:
-            step = self._membership.next_step(
+            step = self.member.next_step(
                 now, may_call_back=may_call_back, needs_coordinator=self.waiting > 0
             )
             match step:
@@ -130,11 +126,11 @@ class ConsumerCoordinator(Coordinator):
         if snapshot is not self._named:
             self._named = snapshot
             self._names |= {topic.topic_id: name for name, topic in snapshot.topics.items()}
-            self._membership.topic_names_changed(self._names, now)
+            self.member.topic_names_changed(self._names, now)
 
     def _note_rebalance(self, now: float) -> None:
         """Measure a rebalance: the time in RECONCILING (AbstractMembershipManager.transitionTo)."""
-        before, state = self._noted_state, self._membership.state
+        before, state = self._noted_state, self.member.state
         self._noted_state = state
         if state is before:
             return
@@ -148,13 +144,13 @@ class ConsumerCoordinator(Coordinator):
             self.measures.rebalance_given_up()
 
     def _note_epoch(self) -> None:
-        epoch = self._membership.member_epoch
+        epoch = self.member.member_epoch
         if epoch is not None:
             self._last_epoch = epoch
 
     def subscription_changed(self) -> None:
         """Record that the user has subscribed to something else."""
-        self._membership.subscription_changed()
+        self.member.subscription_changed()
 
     # The user's thread
 
@@ -181,7 +177,7 @@ class ConsumerCoordinator(Coordinator):
         finally:
             self._is_calling_back = False
             with self.context.lock:
-                self._membership.callback_done(step, error)
+                self.member.callback_done(step, error)
                 self.step_done(step)
                 self.context.tell_user()
 
@@ -191,7 +187,7 @@ class ConsumerCoordinator(Coordinator):
         context = self.context
         deadline = context.clock() + seconds
         with context.lock:
-            self._membership.leave(operation, runs_callbacks=not self._is_calling_back)
+            self.member.leave(operation, runs_callbacks=not self._is_calling_back)
             context.wake()
         try:
             with FirstError() as first:
@@ -205,14 +201,14 @@ class ConsumerCoordinator(Coordinator):
         context = self.context
         while True:
             with context.lock:
-                if not self._membership.is_leaving:
+                if not self.member.is_leaving:
                     return None
                 now = context.clock()
                 until = self.advance(now, may_join=True)
                 if self.for_user and not self._is_calling_back:
                     step: Callback = self.for_user[0]
                     return step
-                if now >= deadline or not self._membership.is_leaving:
+                if now >= deadline or not self.member.is_leaving:
                     return None
             context.wait(min(until, deadline) - now)
 
@@ -240,11 +236,8 @@ class ConsumerCoordinator(Coordinator):
 
     # Commits
 
-    def committing_member(self) -> ConsumerGroupMetadata:
-        """Return the member to commit as; raise if it has no epoch."""
-        if not self.context.subscriptions.subscription.is_auto_assigned:
-            return ConsumerGroupMetadata(self.group_id)
-        epoch = self._membership.member_epoch
+    def _current_member(self) -> ConsumerGroupMetadata:
+        epoch = self.member.member_epoch
         if epoch is None:
             raise CommitFailedError(
                 f"OffsetCommit of group {self.group_id!r}: this consumer is not a member at the "
@@ -254,7 +247,7 @@ class ConsumerCoordinator(Coordinator):
 
     def fetching_member(self) -> tuple[str | None, int]:
         """Return the member id and the epoch for OffsetFetch; None and -1 without one."""
-        epoch = self._membership.member_epoch
+        epoch = self.member.member_epoch
         return (None, -1) if epoch is None else (self._settings.member_id, epoch)
 
     def apply_commit(
@@ -263,7 +256,7 @@ class ConsumerCoordinator(Coordinator):
         """Rediscover the coordinator if need be; return what remains for the caller."""
         del sent
         if verdict.action is OffsetAction.FIND_COORDINATOR:
-            self._membership.coordinator_lost(self.context.clock())
+            self.member.coordinator_lost(self.context.clock())
         return commit_of_user(verdict) if is_of_user else verdict
 
     async def _commit_before_revocation(
@@ -273,16 +266,10 @@ class ConsumerCoordinator(Coordinator):
     ) -> None:
         await self.context.commit_positions(offsets, step.until)
         with self.context.lock:
-            self._membership.commit_done(step)
+            self.member.commit_done(step)
             self.context.tell_user()
 
     # Requests
-
-    def _coordinator_found(self, step: FindCoordinator, node: Node) -> None:
-        self._membership.coordinator_found(step, node)
-
-    def _coordinator_not_found(self, step: FindCoordinator, code: int | None) -> None:
-        self._membership.coordinator_not_found(step, code, self.context.clock())
 
     async def _send_heartbeat(self, step: SendHeartbeat) -> None:
         context = self.context
@@ -304,9 +291,9 @@ class ConsumerCoordinator(Coordinator):
                 context.fail(error)
         with context.lock:
             if response is None:
-                self._membership.heartbeat_failed(step, context.clock())
+                self.member.heartbeat_failed(step, context.clock())
             else:
-                self._membership.heartbeat_answered(step, response, context.clock())
+                self.member.heartbeat_answered(step, response, context.clock())
                 self._note_epoch()
             context.tell_user()
 
@@ -336,7 +323,7 @@ class ConsumerCoordinator(Coordinator):
             for name in names.values():
                 context.client.metadata.add_topic(name, context.clock())
             self._names |= names
-            self._membership.topic_names_changed(self._names, context.clock())
+            self.member.topic_names_changed(self._names, context.clock())
             context.tell_user()
 
 

@@ -22,21 +22,26 @@ from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.consumer.group.coordinator_search import CoordinatorSearch
-from spark_kafka_sink.consumer.group.group_member import GroupMember
-from spark_kafka_sink.consumer.group.group_rules import GroupAction, group_action
-from spark_kafka_sink.consumer.group.group_values import FindCoordinator, LeaveOperation, Wait
-from spark_kafka_sink.consumer.group.member_states import MemberState
-from spark_kafka_sink.consumer.group.member_values import (
+from spark_kafka_sink.consumer.group.group_member import (
     Callback,
     CommitBeforeRevocation,
+    GroupMember,
     MemberSettings,
+    MemberState,
     RefreshMetadata,
     SendHeartbeat,
     Step,
 )
+from spark_kafka_sink.consumer.group.group_requests import (
+    FindCoordinator,
+    GroupAction,
+    LeaveOperation,
+    Wait,
+    group_action,
+)
+from spark_kafka_sink.consumer.group.membership import Membership
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
+from spark_kafka_sink.protocol.error_codes import ErrorCode, is_retriable
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
@@ -46,11 +51,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.group.member_values import LocalAssignment
+    from spark_kafka_sink.consumer.group.group_member import LocalAssignment
     from spark_kafka_sink.consumer.subscription.subscription import Subscription
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
-    from spark_kafka_sink.errors import BrokerError
-    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
         Assignment,
@@ -316,23 +319,21 @@ class MetadataRefresh:
             self._failures += 1
 
 
-class ConsumerMembership:
-    """One member of a group, with its heartbeats; all times are seconds on the caller's clock."""
+class ConsumerMembership(Membership):
+    """One member of a group, with its heartbeats."""
 
     def __init__(
         self, settings: MemberSettings, subscriptions: SubscriptionState, now: float
     ) -> None:
         """Start outside of the group; the assignment in `subscriptions` is changed from here."""
+        super().__init__(settings, now)
         self._settings = settings
         self._subscriptions = subscriptions
         self._member = GroupMember(settings, subscriptions)
         self._fields = HeartbeatFields(settings, subscriptions.subscription)
         self._schedule = HeartbeatSchedule(settings, now)
-        self._search = CoordinatorSearch(settings.backoff, now)
         self._refresh = MetadataRefresh(settings.backoff, now)
-        self._failure: BrokerError | None = None
         self._in_flight: SendHeartbeat | None = None
-        self._steps = 0
 
     @property
     def state(self) -> MemberState:
@@ -340,25 +341,10 @@ class ConsumerMembership:
         return self._member.state
 
     @property
-    def member_id(self) -> str:
-        """The id that the client has created for this member."""
-        return self._settings.member_id
-
-    @property
     def member_epoch(self) -> int | None:
         """The epoch with which to commit offsets; None outside of the group."""
         epoch = self._member.epoch
         return epoch if epoch > 0 and self._member.is_in_group else None
-
-    @property
-    def coordinator(self) -> Node | None:
-        """The group's coordinator; None while it is not known."""
-        return self._search.coordinator
-
-    @property
-    def failure(self) -> BrokerError | None:
-        """The error that the next `poll` raises."""
-        return self._failure
 
     @property
     def is_leaving(self) -> bool:
@@ -378,14 +364,7 @@ class ConsumerMembership:
         """Record a call of `poll`, which may join; raise the error, if there is one, once."""
         self._member.poll()
         self._schedule.poll(now)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-
-    def raise_failure(self) -> None:
-        """Raise the error of the group, if there is one, from a call other than `poll`."""
-        if self._failure is not None:
-            raise self._failure
+        super().poll(now)
 
     def leave(
         self, operation: LeaveOperation = LeaveOperation.DEFAULT, *, runs_callbacks: bool = True
@@ -419,8 +398,8 @@ class ConsumerMembership:
             step = self._refresh.next_step(self._member.unresolved_topic_ids, now)
         if step is None and self.coordinator is None:
             self._member.heartbeat_skipped()
-            if needs_coordinator and self._search.is_due(now):
-                step = self._search.begin(self._next_number())
+            if needs_coordinator and now >= self._search_at:
+                step = self._begin_search()
         if step is None:
             step = self._next_heartbeat(now)
         return step or Wait(self._wake_up_at(now, needs_coordinator=needs_coordinator))
@@ -467,7 +446,7 @@ class ConsumerMembership:
         times = [self._refresh.due_at(self._member.unresolved_topic_ids, now)]
         if self.coordinator is None:
             if needs_coordinator:
-                times.append(self._search.begins_at)
+                times.append(self._search_at)
         elif self._member.is_in_group:
             times.append(self._heartbeat_at())
             if not self._member.is_about_to_leave:
@@ -476,30 +455,17 @@ class ConsumerMembership:
 
     # The coordinator
 
-    def coordinator_found(self, step: FindCoordinator, node: Node) -> None:
-        """Use `node` as the coordinator."""
-        if self._search.end(step):
-            self._search.found(node)
-
     def coordinator_not_found(self, step: FindCoordinator, code: int | None, now: float) -> None:
-        """Retry the search after a back-off; `code` is None if there was no answer.
-
-        The next `poll` raises an error that retrying does not help against.
-        """
-        if not self._search.end(step):
+        """Retry the search after a back-off; the next `poll` raises a fatal error."""
+        if not self._end_search(step):
             return
-        self._search.failed(now)
+        self._delay_search(now)
         if code is not None and group_action(ApiKey.FIND_COORDINATOR, code) is GroupAction.FATAL:
-            self._raise_in_poll(ApiKey.FIND_COORDINATOR, code)
+            self._fail(ApiKey.FIND_COORDINATOR, code)
 
     def coordinator_lost(self, now: float, *, was_reached: bool = True) -> None:
-        """Rediscover the coordinator: the connection was lost, and the heartbeat in flight failed.
-
-        `was_reached` is False if there was no connection: then the search begins after a back-off.
-        """
-        self._search.lost()
-        if not was_reached:
-            self._search.failed(now)
+        """Rediscover the coordinator; the heartbeat in flight has failed."""
+        super().coordinator_lost(now, was_reached=was_reached)
         if self._in_flight is not None:
             self.heartbeat_failed(self._in_flight, now)
 
@@ -533,7 +499,7 @@ class ConsumerMembership:
         if step != self._in_flight:
             return
         self._in_flight = None
-        self._search.reached()
+        self._failed_searches = 0
         if response.error_code == ErrorCode.NONE:
             self._schedule.answered(response.heartbeat_interval_ms / 1000, now)
             if self._is_current(step):
@@ -562,22 +528,22 @@ class ConsumerMembership:
         is_current = self._is_current(step)
         match action:
             case _A.FIND_COORDINATOR:
-                self._search.lost()
+                self.coordinator = None
                 if now < self._schedule.next_at(is_urgent=True):
                     # Again: the brokers do not agree yet on who the coordinator is.
-                    self._search.failed(now)
+                    self._delay_search(now)
             case _A.REJOIN if is_current:
                 self._member.fenced()
             case _A.RETRY_AND_RAISE if is_current:
-                self._raise_in_poll(ApiKey.CONSUMER_GROUP_HEARTBEAT, code, message)
+                self._fail(ApiKey.CONSUMER_GROUP_HEARTBEAT, code, message)
             case _A.FATAL_IN_GROUP if is_current:
-                self._fail(code, message)
+                self._end_membership(code, message)
             case _A.FATAL if is_current or _leaves(step):
-                self._fail(code, message)
+                self._end_membership(code, message)
 
-    def _fail(self, code: int, message: str | None) -> None:
+    def _end_membership(self, code: int, message: str | None) -> None:
         self._member.failed()
-        self._raise_in_poll(ApiKey.CONSUMER_GROUP_HEARTBEAT, code, message)
+        self._fail(ApiKey.CONSUMER_GROUP_HEARTBEAT, code, message)
 
     def _is_current(self, step: SendHeartbeat) -> bool:
         """Return whether the answer is about the member as it is, not as it was when it left."""
@@ -588,10 +554,7 @@ class ConsumerMembership:
         if _leaves(step):
             self._member.leave_ended()
 
-    def _raise_in_poll(self, api_key: ApiKey, code: int, message: str | None = None) -> None:
-        context = f"{api_key.name} of group {self._settings.group_id!r}"
-        if self._settings.group_instance_id is not None:
-            context += f", group.instance.id {self._settings.group_instance_id!r}"
+    def _fail(self, api_key: ApiKey, code: int, message: str | None = None) -> None:
         advice = HEARTBEAT_ADVICE.get(code)
         if (
             code == ErrorCode.UNSUPPORTED_VERSION
@@ -601,11 +564,7 @@ class ConsumerMembership:
         if message:
             broker_message = f"The broker says {message!r}"
             advice = f"{broker_message}. {advice}" if advice else broker_message
-        self._failure = broker_error(code, context, advice)
-
-    def _next_number(self) -> int:
-        self._steps += 1
-        return self._steps
+        self._set_failure(api_key, code, advice)
 
 
 def _topic_partitions(assignment: LocalAssignment) -> tuple[TopicPartitions, ...]:

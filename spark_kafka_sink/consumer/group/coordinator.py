@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_kafka_sink.consumer.group.rebalance_listener import call_listener
 from spark_kafka_sink.consumer.offsets.offset_requests import (
@@ -17,7 +17,7 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
     found_coordinator,
 )
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
-from spark_kafka_sink.model import MORE_CONNECTIONS
+from spark_kafka_sink.model import MORE_CONNECTIONS, ConsumerGroupMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -25,31 +25,10 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.commit_rules import OffsetCall, Verdict
-    from spark_kafka_sink.consumer.group.group_values import FindCoordinator, LeaveOperation
-    from spark_kafka_sink.errors import BrokerError
-    from spark_kafka_sink.model import ConsumerGroupMetadata, Node, TopicPartition
+    from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, LeaveOperation
+    from spark_kafka_sink.consumer.group.membership import Membership
+    from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
-
-
-class Membership(Protocol):
-    """What the memberships of both protocols have in common."""
-
-    @property
-    def coordinator(self) -> Node | None:
-        """The group's coordinator; None while it is not known."""
-
-    @property
-    def failure(self) -> BrokerError | None:
-        """The error that the next `poll` raises."""
-
-    def raise_failure(self) -> None:
-        """Raise the error of the group, if there is one, from a call other than `poll`."""
-
-    def poll(self, now: float) -> None:
-        """Record a call of `poll`; raise the error of the group, if there is one, once."""
-
-    def coordinator_lost(self, now: float, *, was_reached: bool = True) -> None:
-        """Rediscover the coordinator."""
 
 
 class Coordinator(ABC):
@@ -64,6 +43,8 @@ class Coordinator(ABC):
     offset_calls: ClassVar[tuple[OffsetCall, OffsetCall, OffsetCall]]
     #: Whether commits and look-ups name topics by their ids.
     uses_topic_ids: ClassVar[bool]
+    #: The membership in the group.
+    member: Membership
 
     def __init__(self, context: ConsumerContext, group_id: str) -> None:
         self.context = context
@@ -84,11 +65,6 @@ class Coordinator(ABC):
     def is_joining(self) -> bool:
         """Whether the subscribed topics have to be up to date, because they are sent next."""
         return False
-
-    @property
-    @abstractmethod
-    def member(self) -> Membership:
-        """The membership in the group."""
 
     @abstractmethod
     def advance(self, now: float, *, may_join: bool) -> float:
@@ -134,9 +110,15 @@ class Coordinator(ABC):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return what fences this member's commits in a transaction (KIP-447)."""
 
-    @abstractmethod
     def committing_member(self) -> ConsumerGroupMetadata:
         """Return the member to commit as; raise if it is in no generation at the moment."""
+        if not self.context.subscriptions.subscription.is_auto_assigned:
+            return ConsumerGroupMetadata(self.group_id)
+        return self._current_member()
+
+    @abstractmethod
+    def _current_member(self) -> ConsumerGroupMetadata:
+        """Return the member in its generation; raise if it is in none."""
 
     def fetching_member(self) -> tuple[str | None, int]:
         """Return the member id and the epoch for OffsetFetch; None and -1 in a classic group."""
@@ -147,14 +129,6 @@ class Coordinator(ABC):
         self, verdict: Verdict, sent: ConsumerGroupMetadata, *, is_of_user: bool
     ) -> Verdict:
         """Apply the answer to a commit to the membership; return what remains for the caller."""
-
-    @abstractmethod
-    def _coordinator_found(self, step: FindCoordinator, node: Node) -> None:
-        """Use the coordinator that was found."""
-
-    @abstractmethod
-    def _coordinator_not_found(self, step: FindCoordinator, code: int | None) -> None:
-        """Retry the search; `code` is None if there was no answer."""
 
     def disconnect_lost(self) -> None:
         """Close the connection to a broker that is no longer the coordinator.
@@ -232,11 +206,10 @@ class Coordinator(ABC):
                 context.fail(error)
         with context.lock:
             if code == 0 and node is not None:
-                self._coordinator_found(
-                    step, node._replace(node_id=MORE_CONNECTIONS + node.node_id)
-                )
+                node = node._replace(node_id=MORE_CONNECTIONS + node.node_id)
+                self.member.coordinator_found(step, node, context.clock())
             else:
-                self._coordinator_not_found(step, code)
+                self.member.coordinator_not_found(step, code, context.clock())
             context.tell_user()
 
     def tell_listener(

@@ -1,7 +1,8 @@
 """The state of a member of a KIP-848 group, and how it reconciles its assignment.
 
 This is Kafka's ConsumerMembershipManager, without requests; `consumer_membership` sends these, and
-states the rules for both. It changes the assignment in the consumer's SubscriptionState:
+states the rules for both. A transition that `TRANSITIONS` does not have is refused and changes
+nothing. `GroupMember` changes the assignment in the consumer's SubscriptionState:
 
 - A reconciliation commits (with enable.auto.commit), revokes, assigns, and then acknowledges. It
   completes even if another target assignment arrives meanwhile, which is reconciled afterwards.
@@ -15,27 +16,12 @@ states the rules for both. It changes the assignment in the consumer's Subscript
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from spark_kafka_sink.consumer.group.group_values import LeaveOperation
-from spark_kafka_sink.consumer.group.member_states import (
-    ACCEPTS_ASSIGNMENT,
-    NOT_IN_GROUP,
-    TRANSITIONS,
-    MemberState,
-)
-from spark_kafka_sink.consumer.group.member_values import (
-    NO_ASSIGNMENT,
-    Assign,
-    Callback,
-    CommitBeforeRevocation,
-    LocalAssignment,
-    Lose,
-    MemberSettings,
-    Revoke,
-)
+from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, LeaveOperation, Wait
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
@@ -49,8 +35,181 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
+    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+    from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+    )
+
+_NO_LOCAL_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """The settings of a member of a KIP-848 group; times are seconds."""
+
+    group_id: str
+    #: The id that the client has created for itself (KIP-1082), as Kafka's Uuid.toString.
+    member_id: str
+    #: group.instance.id; None for a dynamic member.
+    group_instance_id: str | None = None
+    #: client.rack; None if it is empty.
+    rack_id: str | None = None
+    #: group.remote.assignor; None leaves the choice to the coordinator.
+    server_assignor: str | None = None
+    #: max.poll.interval.ms, which is also the time that a rebalance may take.
+    rebalance_timeout: float
+    #: enable.auto.commit
+    is_auto_commit: bool = False
+    #: retry.backoff.ms and retry.backoff.max.ms
+    backoff: ExponentialBackoff
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAssignment:
+    """Partitions by topic id, with a number that grows with every target assignment.
+
+    The number makes two assignments differ even if their partitions are the same, so that each one
+    is acknowledged.
+
+    Source: AbstractMembershipManager.LocalAssignment.
+    """
+
+    local_epoch: int = _NO_LOCAL_EPOCH
+    #: The sorted partitions of each topic.
+    partitions: Mapping[UUID, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the member has received no assignment, which is not the same as an empty one."""
+        return self.local_epoch == _NO_LOCAL_EPOCH
+
+
+NO_ASSIGNMENT: Final = LocalAssignment()
+
+
+class SendHeartbeat(NamedTuple):
+    """Send ConsumerGroupHeartbeat to the coordinator.
+
+    A subscription by a regular expression needs version 1. If the coordinator supports no version
+    that the request needs, the caller reports UNSUPPORTED_VERSION as the answer.
+    """
+
+    #: Tells this step from earlier ones of the same kind.
+    number: int
+    request: ConsumerGroupHeartbeatRequest
+
+
+class CommitBeforeRevocation(NamedTuple):
+    """Commit the positions, because the assignment is about to change (enable.auto.commit)."""
+
+    number: int
+    #: When to give up, and to report the commit as done, in seconds on the caller's clock.
+    until: float
+
+
+class Revoke(NamedTuple):
+    """Call on_partitions_revoked; the partitions are still assigned."""
+
+    number: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class Assign(NamedTuple):
+    """Call on_partitions_assigned with `added`, which may be empty; all are assigned already.
+
+    Added partitions are not fetched before the outcome is reported.
+    """
+
+    number: int
+    partitions: tuple[TopicPartition, ...]
+    added: tuple[TopicPartition, ...]
+
+
+class Lose(NamedTuple):
+    """Call on_partitions_lost: others may own the partitions by now."""
+
+    number: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class RefreshMetadata(NamedTuple):
+    """Request new metadata with the names of these topics."""
+
+    topic_ids: frozenset[UUID]
+
+
+Callback: TypeAlias = Revoke | Assign | Lose
+Step: TypeAlias = (
+    FindCoordinator
+    | SendHeartbeat
+    | CommitBeforeRevocation
+    | Revoke
+    | Assign
+    | Lose
+    | RefreshMetadata
+    | Wait
+)
+
+
+class MemberState(Enum):
+    """The states of a member in the protocol of KIP-848 (Kafka's MemberState)."""
+
+    #: It is in no group, and sends no heartbeats.
+    UNSUBSCRIBED = auto()
+    #: It sends heartbeats with epoch 0 until the coordinator accepts it.
+    JOINING = auto()
+    #: It has a new target assignment, and is applying it.
+    RECONCILING = auto()
+    #: It has applied an assignment, which the next heartbeat acknowledges at once.
+    ACKNOWLEDGING = auto()
+    #: It has applied all assignments.
+    STABLE = auto()
+    #: The coordinator has removed it: it gives up its partitions, then joins again.
+    FENCED = auto()
+    #: It is about to leave: its callbacks run, and heartbeats go on.
+    PREPARE_LEAVING = auto()
+    #: The next heartbeat, at once, is the one with which it leaves.
+    LEAVING = auto()
+    #: An error has ended the membership for good.
+    FATAL = auto()
+    #: It left because `poll` was not called in time, and joins again with the next `poll`.
+    STALE = auto()
+
 
 _S = MemberState
+
+#: The states of the protocol of KIP-848 that may follow each state. Staying in a state is no
+#: transition, except in RECONCILING, where another target assignment may arrive.
+TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
+    _S.UNSUBSCRIBED: frozenset({_S.JOINING, _S.PREPARE_LEAVING, _S.FATAL}),
+    _S.JOINING: frozenset({_S.STABLE, _S.RECONCILING, _S.FENCED, _S.PREPARE_LEAVING, _S.FATAL}),
+    _S.RECONCILING: frozenset(
+        {
+            _S.RECONCILING,
+            _S.ACKNOWLEDGING,
+            _S.STABLE,
+            _S.FENCED,
+            _S.PREPARE_LEAVING,
+            _S.FATAL,
+        }
+    ),
+    _S.ACKNOWLEDGING: frozenset(
+        {_S.STABLE, _S.RECONCILING, _S.FENCED, _S.PREPARE_LEAVING, _S.FATAL}
+    ),
+    _S.STABLE: frozenset({_S.RECONCILING, _S.FENCED, _S.PREPARE_LEAVING, _S.FATAL}),
+    _S.FENCED: frozenset({_S.JOINING, _S.UNSUBSCRIBED}),
+    _S.PREPARE_LEAVING: frozenset({_S.LEAVING, _S.UNSUBSCRIBED, _S.FENCED, _S.FATAL}),
+    # STALE follows if the member leaves because `poll` was not called in time.
+    _S.LEAVING: frozenset({_S.UNSUBSCRIBED, _S.STALE, _S.FENCED, _S.FATAL}),
+    _S.FATAL: frozenset(),
+    _S.STALE: frozenset({_S.JOINING}),
+}
+#: The states in which a new target assignment is accepted (MemberState.canHandleNewAssignment).
+ACCEPTS_ASSIGNMENT: Final = frozenset({_S.STABLE, _S.JOINING, _S.ACKNOWLEDGING, _S.RECONCILING})
+#: The states without heartbeats.
+NOT_IN_GROUP: Final = frozenset({_S.UNSUBSCRIBED, _S.FENCED, _S.FATAL, _S.STALE})
+
+
 _LEAVING: Final = frozenset({_S.PREPARE_LEAVING, _S.LEAVING})
 
 
@@ -164,8 +323,9 @@ class GroupMember:
     def __init__(self, settings: MemberSettings, subscriptions: SubscriptionState) -> None:
         self._settings = settings
         self._subscriptions = subscriptions
-        self._state = _S.UNSUBSCRIBED
-        self._epoch = JOIN_GROUP_MEMBER_EPOCH
+        self.state = _S.UNSUBSCRIBED
+        #: The epoch that the next heartbeat sends.
+        self.epoch = JOIN_GROUP_MEMBER_EPOCH
         self._assignment = TargetAssignment()
         self._reconciliation: _Reconciliation | None = None
         self._release: _Release | None = None
@@ -184,16 +344,6 @@ class GroupMember:
         self._leave_operation = LeaveOperation.DEFAULT
 
     @property
-    def state(self) -> MemberState:
-        """The current state."""
-        return self._state
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next heartbeat sends."""
-        return self._epoch
-
-    @property
     def owned(self) -> LocalAssignment:
         """The last assignment that was reconciled."""
         return self._assignment.current
@@ -201,12 +351,12 @@ class GroupMember:
     @property
     def is_in_group(self) -> bool:
         """Whether the member sends heartbeats."""
-        return self._state not in NOT_IN_GROUP
+        return self.state not in NOT_IN_GROUP
 
     @property
     def is_about_to_leave(self) -> bool:
         """Whether the heartbeat with which the user leaves is still to be sent."""
-        return self._state in _LEAVING
+        return self.state in _LEAVING
 
     @property
     def is_leaving(self) -> bool:
@@ -217,7 +367,7 @@ class GroupMember:
     @property
     def unresolved_topic_ids(self) -> frozenset[UUID]:
         """The topics of the target assignment whose names are not known yet."""
-        if self._state not in ACCEPTS_ASSIGNMENT:
+        if self.state not in ACCEPTS_ASSIGNMENT:
             return frozenset()
         return self._assignment.unresolved_topic_ids
 
@@ -233,13 +383,13 @@ class GroupMember:
         Source: AbstractMembershipManager.onConsumerPoll and maybeRejoinStaleMember.
         """
         self._waits_for_poll = False
-        if self._state is _S.STALE:
+        if self.state is _S.STALE:
             self._rejoins = True
             self._maybe_rejoin()
-        elif self._state is _S.UNSUBSCRIBED:
+        elif self.state is _S.UNSUBSCRIBED:
             if self._subscription_changed and self._release is None:
                 self._join()
-        elif self._state not in _LEAVING:
+        elif self.state not in _LEAVING:
             self._subscription_changed = False
 
     def leave(self, operation: LeaveOperation, *, runs_callbacks: bool) -> None:
@@ -251,13 +401,13 @@ class GroupMember:
         """
         self._leave_operation = operation
         self._subscription_changed = self._rejoins = False
-        if self._state is _S.LEAVING:
+        if self.state is _S.LEAVING:
             self._subscriptions.unsubscribe()
             return
         was_in_group = self.is_in_group
-        if self._state is _S.FENCED:
+        if self.state is _S.FENCED:
             self._transition(_S.UNSUBSCRIBED)
-        elif was_in_group and self._state is not _S.PREPARE_LEAVING:
+        elif was_in_group and self.state is not _S.PREPARE_LEAVING:
             self._transition(_S.PREPARE_LEAVING)
             self._abandon_reconciliation()
             self._release_all(leaves=True)
@@ -331,19 +481,19 @@ class GroupMember:
 
         Source: AbstractMembershipManager.onHeartbeatRequestGenerated.
         """
-        if self._state is _S.ACKNOWLEDGING:
+        if self.state is _S.ACKNOWLEDGING:
             is_reconciled = self._assignment.is_reconciled
             self._transition(_S.STABLE if is_reconciled else _S.RECONCILING)
-        elif self._state is _S.LEAVING and self._is_poll_expired:
+        elif self.state is _S.LEAVING and self._is_poll_expired:
             self._is_poll_expired = False
             self._transition(_S.STALE)
             self._release_all(leaves=False)
-        elif self._state is _S.LEAVING:
+        elif self.state is _S.LEAVING:
             self._transition(_S.UNSUBSCRIBED)
 
     def heartbeat_skipped(self) -> None:
         """End the leaving, if it cannot be announced: there is no coordinator."""
-        if self._state is _S.LEAVING:
+        if self.state is _S.LEAVING:
             self._transition(_S.UNSUBSCRIBED)
             self._awaits_leave = False
 
@@ -360,8 +510,8 @@ class GroupMember:
         """
         if epoch < 0:
             return
-        self._epoch = epoch
-        if assignment is None or self._state not in ACCEPTS_ASSIGNMENT:
+        self.epoch = epoch
+        if assignment is None or self.state not in ACCEPTS_ASSIGNMENT:
             return
         self._assignment.set_target(assignment)
         self._subscriptions.subscription.assigned_topic_ids = self._assignment.topic_ids
@@ -373,14 +523,14 @@ class GroupMember:
 
         Source: AbstractMembershipManager.transitionToFenced.
         """
-        if self._state is _S.PREPARE_LEAVING:
+        if self.state is _S.PREPARE_LEAVING:
             self._begin_leaving()
             self.heartbeat_skipped()
             self._lose_instead_of_revoking()
         else:
             self._transition(_S.FENCED)
             self._abandon_reconciliation()
-            self._epoch = JOIN_GROUP_MEMBER_EPOCH
+            self.epoch = JOIN_GROUP_MEMBER_EPOCH
             self._release_all(leaves=False)
 
     def failed(self) -> None:
@@ -403,7 +553,7 @@ class GroupMember:
     def _maybe_reconcile(self, now: float, *, may_call_back: bool) -> None:
         """Start to apply the target assignment (AbstractMembershipManager.maybeReconcile)."""
         is_busy = self._reconciliation or self._running or self._waits_for_poll
-        if self._state is not _S.RECONCILING or self._assignment.is_reconciled or is_busy:
+        if self.state is not _S.RECONCILING or self._assignment.is_reconciled or is_busy:
             return
         resolved = self._assignment.resolve()
         current, target = self._assignment.current, frozenset(resolved.partitions)
@@ -483,7 +633,7 @@ class GroupMember:
         if not partitions or self._subscriptions.rebalance_listener is None:
             self._release_ended(leaves=release.leaves)
             return
-        callback = Revoke if self._state is _S.PREPARE_LEAVING else Lose
+        callback = Revoke if self.state is _S.PREPARE_LEAVING else Lose
         self._next = release.step = callback(self._next_number(), partitions)
 
     def _lose_instead_of_revoking(self) -> None:
@@ -502,9 +652,9 @@ class GroupMember:
         self._subscriptions.subscription.assigned_topic_ids = frozenset()
         self._assignment.clear()
         self._half_revoked = frozenset()
-        if self._state is _S.PREPARE_LEAVING:
+        if self.state is _S.PREPARE_LEAVING:
             self._begin_leaving()
-        elif self._state is _S.FENCED:
+        elif self.state is _S.FENCED:
             self._join()
         else:
             self._maybe_rejoin()
@@ -522,11 +672,11 @@ class GroupMember:
     def _maybe_rejoin(self) -> None:
         is_released = self._rejoins and self._release is None
         is_subscribed = self._subscriptions.subscription.is_auto_assigned
-        if self._state is _S.STALE and is_released and is_subscribed:
+        if self.state is _S.STALE and is_released and is_subscribed:
             self._join()
 
     def _join(self) -> None:
-        self._epoch = JOIN_GROUP_MEMBER_EPOCH
+        self.epoch = JOIN_GROUP_MEMBER_EPOCH
         self._transition(_S.JOINING)
         self._assignment.clear()
         self._subscription_changed = self._rejoins = False
@@ -535,7 +685,7 @@ class GroupMember:
     def _begin_leaving(self) -> None:
         """Send the last heartbeat next, unless a dynamic member is to remain in the group."""
         is_static = self._settings.group_instance_id is not None
-        self._epoch = (
+        self.epoch = (
             LEAVE_GROUP_STATIC_MEMBER_EPOCH
             if is_static and self._leave_operation is not LeaveOperation.LEAVE_GROUP
             else LEAVE_GROUP_MEMBER_EPOCH
@@ -548,12 +698,12 @@ class GroupMember:
             self._awaits_leave = False
 
     def _transition(self, target: MemberState) -> None:
-        if target not in TRANSITIONS[self._state]:
+        if target not in TRANSITIONS[self.state]:
             raise IllegalStateError(
                 f"invalid transition of member {self._settings.member_id!r} of group "
-                f"{self._settings.group_id!r} from {self._state.name} to {target.name}"
+                f"{self._settings.group_id!r} from {self.state.name} to {target.name}"
             )
-        self._state = target
+        self.state = target
 
     def _next_number(self) -> int:
         self._steps += 1

@@ -6,12 +6,11 @@ from random import Random
 from typing import Any, TypeVar
 
 from spark_kafka_sink.consumer.group.classic_membership import ClassicMembership
-from spark_kafka_sink.consumer.group.group_values import (
+from spark_kafka_sink.consumer.group.group_requests import (
     CompleteJoin,
     FindCoordinator,
     GroupSettings,
     Heartbeat,
-    JoinAnswer,
     JoinGroup,
     PrepareJoin,
     Step,
@@ -20,6 +19,8 @@ from spark_kafka_sink.consumer.group.group_values import (
 )
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
+from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
 
 COORDINATOR = Node(1, "one", 9092)
 SESSION, REBALANCE, INTERVAL, BACKOFF = 10.0, 60.0, 3.0, 0.1
@@ -44,6 +45,21 @@ def group_settings(**changes: Any) -> GroupSettings:
             "backoff": ExponentialBackoff(BACKOFF, 1.0, _NoJitter()),
             **changes,
         }
+    )
+
+
+def join_response(*, protocol: str | None = None, **fields: Any) -> JoinGroupResponse:
+    """Return an answer to JoinGroup."""
+    defaults = {"member_id": "", "leader": "", "members": ()}
+    return JoinGroupResponse(**{**defaults, **fields, "protocol_name": protocol})
+
+
+def sync_response(
+    code: int = 0, *, assignment: bytes = b"", protocol: str | None = None, **fields: Any
+) -> SyncGroupResponse:
+    """Return an answer to SyncGroup."""
+    return SyncGroupResponse(
+        error_code=code, assignment=assignment, protocol_name=protocol, **fields
     )
 
 
@@ -87,7 +103,7 @@ class ClassicScript:
         """Complete a JoinGroup; the member is not the leader."""
         fields = {"generation_id": generation, "member_id": "me", "protocol": "range"}
         self.member.join_answered(
-            join, JoinAnswer(**{**fields, "leader": "another", **changes}), self.now
+            join, join_response(**{**fields, "leader": "another", **changes}), self.now
         )
 
     def join(self, generation: int = 1) -> SyncGroup:
@@ -100,7 +116,7 @@ class ClassicScript:
         if self.member.coordinator is None:
             self.find()
         sync = self.join(generation)
-        self.member.sync_answered(sync, 0, self.now, assignment=b"assignment")
+        self.member.sync_answered(sync, sync_response(0, assignment=b"assignment"), self.now)
         self.member.join_completed(self.expect(CompleteJoin))
 
     def heartbeat(self) -> Heartbeat:

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from spark_kafka_sink.consumer.group.consumer_membership import ConsumerMembership
-from spark_kafka_sink.consumer.group.group_values import FindCoordinator, Wait
-from spark_kafka_sink.consumer.group.member_values import (
+from spark_kafka_sink.consumer.group.group_member import (
     Assign,
     Lose,
     MemberSettings,
@@ -16,6 +15,7 @@ from spark_kafka_sink.consumer.group.member_values import (
     SendHeartbeat,
     Step,
 )
+from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, Wait
 from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.model import Node, TopicPartition
@@ -122,7 +122,7 @@ class MemberScript:
 
     def find(self) -> None:
         """Find the coordinator."""
-        self.member.coordinator_found(self.expect(FindCoordinator), COORDINATOR)
+        self.member.coordinator_found(self.expect(FindCoordinator), COORDINATOR, self.now)
 
     def answer(self, step: SendHeartbeat, *, code: int = 0, **changes: Any) -> None:
         """Respond to a heartbeat with the epoch of the member, or with another one."""

@@ -9,7 +9,7 @@ import pytest
 
 from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.consumer.group import classic_coordinator
-from spark_kafka_sink.consumer.group.member_states import ClassicMemberState
+from spark_kafka_sink.consumer.group.classic_membership import ClassicMemberState
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.listener import Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
@@ -83,7 +83,7 @@ def test_a_wakeup_during_a_join_does_not_repeat_it(
             poll_until(consumer, lambda: False)
         assert frozenset() == consumer.assignment()
         if is_completed_between:
-            membership = consumer._core.coordinator.membership
+            membership = consumer._core.coordinator.member
             wait_until(lambda: membership.state is ClassicMemberState.STABLE)
             assert frozenset() == consumer.assignment()
         poll_until(consumer, lambda: consumer.assignment() == frozenset(U))

@@ -220,7 +220,7 @@ def pending_rebalance(one, two, three, listener):
         two,
     )
     three.subscribe("t")
-    poll_until(three, lambda: one._core.coordinator.membership.awaits_others, one)
+    poll_until(three, lambda: one._core.coordinator.member.awaits_others, one)
 
 
 def test_a_pending_rebalance_floods_no_log_and_close_loses_its_partitions(broker, caplog):
@@ -237,7 +237,7 @@ def test_a_pending_rebalance_floods_no_log_and_close_loses_its_partitions(broker
         caplog.clear()
         until = time.monotonic() + 0.6
         poll_until(one, lambda: time.monotonic() > until)
-        assert one._core.coordinator.membership.awaits_others
+        assert one._core.coordinator.member.awaits_others
         warnings = [each for each in caplog.records if "automatic commit" in each.getMessage()]
         assert len(warnings) <= 1
         listener.calls.clear()
@@ -257,7 +257,7 @@ def test_look_ups_do_not_wait_for_a_rebalance(broker):
     ):
         pending_rebalance(one, two, three, Recording())
         assert {tp(): None} == one.committed([tp()], timeout=PATIENCE)
-        assert one._core.coordinator.membership.awaits_others
+        assert one._core.coordinator.member.awaits_others
 
 
 def test_an_error_of_one_part_stops_no_heartbeats(broker, monkeypatch):

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from spark_kafka_sink.consumer.group.group_rules import GROUP_RULES
-from spark_kafka_sink.consumer.group.group_values import (
+from spark_kafka_sink.consumer.group.classic_membership import JOINED, ClassicMemberState
+from spark_kafka_sink.consumer.group.group_requests import (
+    GROUP_RULES,
     NO_GENERATION_ID,
     CompleteJoin,
     FindCoordinator,
     Heartbeat,
-    JoinAnswer,
     JoinGroup,
     LeaveGroup,
     LeaveOperation,
@@ -23,11 +23,15 @@ from spark_kafka_sink.consumer.group.group_values import (
     SyncGroup,
     Wait,
 )
-from spark_kafka_sink.consumer.group.member_states import JOINED, ClassicMemberState
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.consumer.classic_script import COORDINATOR, ClassicScript
+from tests.support.consumer.classic_script import (
+    COORDINATOR,
+    ClassicScript,
+    join_response,
+    sync_response,
+)
 
 #: Every code of the tables, and two that are in none.
 CODES = st.sampled_from(
@@ -107,7 +111,7 @@ class ClassicEvents(RuleBasedStateMachine):
                 self.generations += 1
                 fields = {"generation_id": self.generations, "member_id": "me"}
                 leader = "me" if is_leader else "you"
-                answer = JoinAnswer(error_code=code, protocol="range", leader=leader, **fields)
+                answer = join_response(error_code=code, protocol="range", leader=leader, **fields)
                 self.member.join_answered(step, answer, now)
             case PerformAssignment() if is_done:
                 self.member.assignment_performed(step, {"me": b""})
@@ -119,7 +123,7 @@ class ClassicEvents(RuleBasedStateMachine):
         now = self.script.now
         match step:
             case SyncGroup():
-                self.member.sync_answered(step, code, now)
+                self.member.sync_answered(step, sync_response(code), now)
             case CompleteJoin():
                 self.member.join_completed(step, is_done=code == 0)
             case Heartbeat():

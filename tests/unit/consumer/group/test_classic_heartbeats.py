@@ -6,7 +6,8 @@ from math import inf
 
 import pytest
 
-from spark_kafka_sink.consumer.group.group_values import (
+from spark_kafka_sink.consumer.group.classic_membership import ClassicMemberState
+from spark_kafka_sink.consumer.group.group_requests import (
     NO_GENERATION,
     CompleteJoin,
     FindCoordinator,
@@ -19,7 +20,6 @@ from spark_kafka_sink.consumer.group.group_values import (
     SyncGroup,
     Wait,
 )
-from spark_kafka_sink.consumer.group.member_states import ClassicMemberState
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.consumer.classic_script import (
@@ -29,6 +29,7 @@ from tests.support.consumer.classic_script import (
     REBALANCE,
     SESSION,
     ClassicScript,
+    sync_response,
 )
 
 _S, _E = ClassicMemberState, ErrorCode
@@ -144,7 +145,7 @@ def test_a_rebalance_is_no_news_while_the_member_takes_part_in_it(found):
     assert _S.COMPLETING_REBALANCE is found.member.state
     found.heartbeat()
     assert Wait(INTERVAL + SESSION) == found.step()
-    found.member.sync_answered(sync, 0, found.now)
+    found.member.sync_answered(sync, sync_response(0), found.now)
     assert _S.STABLE is found.member.state
 
 
@@ -156,7 +157,7 @@ def test_a_heartbeat_that_is_answered_during_a_join_does_not_disturb_it(stable):
     stable.member.heartbeat_answered(beat, _E.REBALANCE_IN_PROGRESS, stable.now)
     assert (_S.PREPARING_REBALANCE, FIRST) == (stable.member.state, stable.member.generation)
     stable.join_answer(join, 2)
-    stable.member.sync_answered(stable.expect(SyncGroup), 0, stable.now)
+    stable.member.sync_answered(stable.expect(SyncGroup), sync_response(0), stable.now)
     stable.member.join_completed(stable.expect(CompleteJoin))
     assert not stable.member.is_rejoin_needed
 
@@ -195,7 +196,7 @@ def test_an_error_of_an_old_heartbeat_is_ignored(stable, code):
     """A heartbeat of another generation says nothing about the present one."""
     beat = stable.heartbeat()
     newer = Generation(2, "me", "range")
-    stable.member._generation = newer
+    stable.member.generation = newer
     stable.member.heartbeat_answered(beat, code, stable.now)
     assert (_S.STABLE, newer) == (stable.member.state, stable.member.generation)
     assert stable.member.failure is None

@@ -6,27 +6,26 @@ from math import inf
 
 import pytest
 
-from spark_kafka_sink.consumer.group.group_requests import join_request
-from spark_kafka_sink.consumer.group.group_values import (
+from spark_kafka_sink.consumer.group.classic_membership import (
+    CLASSIC_TRANSITIONS,
+    ClassicMemberState,
+)
+from spark_kafka_sink.consumer.group.group_requests import (
     NO_GENERATION,
     CompleteJoin,
     FindCoordinator,
     Generation,
     Heartbeat,
     JoinGroup,
-    Member,
     PerformAssignment,
     PrepareJoin,
     SyncGroup,
     Wait,
-)
-from spark_kafka_sink.consumer.group.member_states import (
-    CLASSIC_TRANSITIONS,
-    ClassicMemberState,
+    join_request,
 )
 from spark_kafka_sink.errors import BrokerError, IllegalStateError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponseMember
 from spark_kafka_sink.protocol.schema import decode, encode_bytes
 from tests.support.consumer.classic_script import (
     BACKOFF,
@@ -34,11 +33,15 @@ from tests.support.consumer.classic_script import (
     REBALANCE,
     ClassicScript,
     group_settings,
+    sync_response,
 )
 
 _S, _E = ClassicMemberState, ErrorCode
 FIRST = Generation(1, "me", "range")
-MEMBERS = (Member("me", None, b"mine"), Member("you", "static", b"yours"))
+MEMBERS = (
+    JoinGroupResponseMember(member_id="me", metadata=b"mine"),
+    JoinGroupResponseMember(member_id="you", group_instance_id="static", metadata=b"yours"),
+)
 
 
 @pytest.fixture
@@ -56,7 +59,7 @@ def found(script) -> ClassicScript:
 @pytest.mark.parametrize("target", _S, ids=lambda state: state.name)
 def test_only_transitions_of_the_table_are_possible(script, source, target):
     """A transition that is not in the table raises and changes nothing."""
-    script.member._state = source
+    script.member.state = source
     if target in CLASSIC_TRANSITIONS[source]:
         script.member._transition(target)
         assert target is script.member.state
@@ -150,7 +153,7 @@ def test_a_follower_joins_and_gets_its_assignment(found):
     assert found.member.stable_generation is None
     sync = found.expect(SyncGroup)
     assert (FIRST, {}) == (sync.generation, dict(sync.assignments))
-    found.member.sync_answered(sync, 0, 0.0, assignment=b"all", protocol="range")
+    found.member.sync_answered(sync, sync_response(0, assignment=b"all", protocol="range"), 0.0)
     assert (_S.STABLE, FIRST) == (found.member.state, found.member.stable_generation)
     complete = found.expect(CompleteJoin)
     assert (FIRST, b"all") == (complete.generation, complete.assignment)
@@ -188,7 +191,7 @@ def test_a_join_begins_within_poll_only(found):
     join = found.start_join()
     found.join_answer(join)
     sync = found.expect(SyncGroup, may_join=False)
-    found.member.sync_answered(sync, 0, 0.0)
+    found.member.sync_answered(sync, sync_response(0), 0.0)
     found.expect(Wait, may_join=False)
     found.expect(CompleteJoin)
 
@@ -202,7 +205,7 @@ def test_a_preparation_is_repeated_until_it_is_done(found):
 
 def test_an_assignment_is_applied_until_that_succeeds(found):
     """If the callback is interrupted, the same assignment is applied within the next `poll`."""
-    found.member.sync_answered(found.join(), 0, 0.0, assignment=b"x")
+    found.member.sync_answered(found.join(), sync_response(0, assignment=b"x"), 0.0)
     first = found.expect(CompleteJoin)
     found.expect(Wait)
     found.member.join_completed(first, is_done=False)
@@ -243,7 +246,7 @@ def test_the_reason_for_a_join_is_sent_once(found):
     join = found.start_join()
     assert "rebalance failed due to GROUP_MAX_SIZE_REACHED" == join.reason
     found.join_answer(join, 2)
-    found.member.sync_answered(found.expect(SyncGroup), 0, 0.0)
+    found.member.sync_answered(found.expect(SyncGroup), sync_response(0), 0.0)
     found.member.join_completed(found.expect(CompleteJoin))
     found.member.request_rejoin("")
     assert "" == found.start_join().reason
@@ -298,7 +301,7 @@ def test_an_unknown_member_joins_as_a_new_one(found):
 def test_an_unknown_member_of_an_old_generation_keeps_the_new_one(found):
     """UNKNOWN_MEMBER_ID does not reset a generation other than the one that was sent."""
     join = found.start_join()
-    found.member._generation = Generation(9, "newer", "range")
+    found.member.generation = Generation(9, "newer", "range")
     found.join_answer(join, error_code=_E.UNKNOWN_MEMBER_ID)
     assert Generation(9, "newer", "range") == found.member.generation
     assert Generation(9, "newer", "range") == found.expect(JoinGroup).generation
@@ -324,7 +327,7 @@ def test_a_join_during_a_rebalance_is_repeated_at_once(found):
 def test_another_coordinator_is_asked_to_join(found, code, of_sync):
     """The coordinator is searched, and the group joined with the same member id."""
     if of_sync:
-        found.member.sync_answered(found.join(), code, found.now)
+        found.member.sync_answered(found.join(), sync_response(code), found.now)
     else:
         found.join_answer(found.start_join(), error_code=code)
     assert found.member.coordinator is None
@@ -388,7 +391,7 @@ def test_a_connection_lost_during_a_sync_is_followed_by_a_join(found):
     found.find()
     again = found.sleep_until(JoinGroup)
     assert (FIRST, BACKOFF) == (again.generation, found.now)
-    found.member.sync_answered(sync, 0, found.now, assignment=b"late")
+    found.member.sync_answered(sync, sync_response(0, assignment=b"late"), found.now)
     assert _S.PREPARING_REBALANCE is found.member.state
     found.join_answer(again, 2)
     assert Generation(2, "me", "range") == found.expect(SyncGroup).generation
@@ -412,7 +415,7 @@ def test_a_join_that_the_user_has_left_does_not_count(found):
 )
 def test_a_member_of_a_past_generation_joins_at_once(found, code, kept):
     """ILLEGAL_GENERATION costs the generation, UNKNOWN_MEMBER_ID also the member id."""
-    found.member.sync_answered(found.join(), code, 0.0)
+    found.member.sync_answered(found.join(), sync_response(code), 0.0)
     assert (_S.UNJOINED, Generation(member_id=kept)) == (
         found.member.state,
         found.member.generation,
@@ -425,15 +428,15 @@ def test_a_late_error_of_a_sync_keeps_the_new_generation(found, code):
     """An error of a SyncGroup that was sent in another generation resets nothing."""
     sync = found.join()
     newer = Generation(9, "newer", "range")
-    found.member._generation = newer
-    found.member.sync_answered(sync, code, 0.0)
+    found.member.generation = newer
+    found.member.sync_answered(sync, sync_response(code), 0.0)
     assert newer == found.member.generation
     assert newer == found.expect(JoinGroup).generation
 
 
 def test_a_sync_during_a_rebalance_is_followed_by_a_join(found):
     """REBALANCE_IN_PROGRESS keeps generation and heartbeats, and joins at once."""
-    found.member.sync_answered(found.join(), _E.REBALANCE_IN_PROGRESS, 0.0)
+    found.member.sync_answered(found.join(), sync_response(_E.REBALANCE_IN_PROGRESS), 0.0)
     assert (_S.COMPLETING_REBALANCE, FIRST) == (found.member.state, found.member.generation)
     assert FIRST == found.expect(JoinGroup).generation
 
@@ -450,7 +453,7 @@ def test_a_sync_during_a_rebalance_is_followed_by_a_join(found):
 )
 def test_a_refused_sync_fails_the_next_poll(found, code):
     """The member goes on with heartbeats, and joins again if `poll` is called again."""
-    found.member.sync_answered(found.join(), code, 0.0)
+    found.member.sync_answered(found.join(), sync_response(code), 0.0)
     assert found.now < found.expect(Wait).until
     found.heartbeat()
     with pytest.raises(BrokerError, match="SYNC_GROUP") as raised:
@@ -463,7 +466,7 @@ def test_a_refused_sync_fails_the_next_poll(found, code):
 def test_an_assignment_has_to_be_of_the_agreed_protocol(found, wrong):
     """An assignment of another type or assignor is refused; brokers may omit both."""
     sync = found.join()
-    found.member.sync_answered(sync, 0, 0.0, **wrong)
+    found.member.sync_answered(sync, sync_response(0, **wrong), 0.0)
     with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
         found.member.poll(0.0)
 
@@ -472,7 +475,7 @@ def test_an_assignment_without_a_generation_does_not_count(found):
     """If the generation was given up meanwhile, its protocol is not compared; join again."""
     sync = found.join()
     found.member._reset("left", keeps_member_id=False)
-    found.member.sync_answered(sync, 0, 0.0, protocol="sticky")
+    found.member.sync_answered(sync, sync_response(0, protocol="sticky"), 0.0)
     assert found.member.failure is None
     found.expect(PrepareJoin)
 
@@ -480,7 +483,7 @@ def test_an_assignment_without_a_generation_does_not_count(found):
 @pytest.mark.parametrize("is_done", [False, True])
 def test_an_assignment_of_a_past_generation_is_not_applied_again(found, is_done):
     """If the generation ends while its assignment is applied, the group is joined after that."""
-    found.member.sync_answered(found.join(), 0, 0.0)
+    found.member.sync_answered(found.join(), sync_response(0), 0.0)
     complete = found.expect(CompleteJoin)
     heartbeat = found.heartbeat()
     found.member.heartbeat_answered(heartbeat, _E.ILLEGAL_GENERATION, found.now)
@@ -491,7 +494,7 @@ def test_an_assignment_of_a_past_generation_is_not_applied_again(found, is_done)
 
 def test_an_assignment_that_was_not_applied_yet_ends_with_its_generation(found):
     """An assignment that waits for `poll` is dropped when its generation ends."""
-    found.member.sync_answered(found.join(), 0, 0.0)
+    found.member.sync_answered(found.join(), sync_response(0), 0.0)
     heartbeat = found.heartbeat()
     found.member.heartbeat_answered(heartbeat, _E.UNKNOWN_MEMBER_ID, found.now)
     found.expect(PrepareJoin)
@@ -522,7 +525,7 @@ def test_late_outcomes_of_joining_are_ignored(found):
     join = found.start_join()
     found.join_answer(join)
     sync = found.expect(SyncGroup)
-    found.member.sync_answered(sync, 0, 0.0)
+    found.member.sync_answered(sync, sync_response(0), 0.0)
     complete = found.expect(CompleteJoin)
     found.member.join_completed(complete)
     before = (found.member.state, found.member.generation, found.member.is_rejoin_needed)
@@ -531,7 +534,7 @@ def test_late_outcomes_of_joining_are_ignored(found):
     found.join_answer(join, 9)
     found.member.assignment_performed(PerformAssignment(3, FIRST, (), skip_assignment=False), {})
     found.member.assignment_failed(PerformAssignment(3, FIRST, (), skip_assignment=False))
-    found.member.sync_answered(sync, _E.UNKNOWN_MEMBER_ID, 0.0)
+    found.member.sync_answered(sync, sync_response(_E.UNKNOWN_MEMBER_ID), 0.0)
     found.member.join_completed(complete, is_done=False)
     assert before == (found.member.state, found.member.generation, found.member.is_rejoin_needed)
     assert isinstance(found.heartbeat(), Heartbeat)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_kafka_sink.consumer.group.classic_membership import ClassicMemberState
 from spark_kafka_sink.consumer.group.commit_rules import (
     ADVICE,
     OFFSET_RULES,
@@ -21,8 +22,7 @@ from spark_kafka_sink.consumer.group.commit_rules import (
     offset_action,
     offset_error,
 )
-from spark_kafka_sink.consumer.group.group_values import NO_GENERATION, Generation
-from spark_kafka_sink.consumer.group.member_states import ClassicMemberState
+from spark_kafka_sink.consumer.group.group_requests import NO_GENERATION, Generation
 from spark_kafka_sink.errors import BrokerError, CommitFailedError, RebalanceInProgressError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.consumer.group.group_rules import (
-    ADVICE,
+from spark_kafka_sink.consumer.group.group_requests import (
+    GROUP_ADVICE,
     GROUP_RULES,
     GroupAction,
     group_action,
@@ -35,4 +35,4 @@ def test_codes_beside_the_table_are_retried_if_kafka_says_so(key):
 def test_each_fatal_row_advises():
     """For each fatal code of the table there is something that the user can do."""
     fatal = {code for _, code, action in ROWS if action in {_A.FATAL, _A.FENCED}}
-    assert fatal == ADVICE.keys()
+    assert fatal == GROUP_ADVICE.keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.consumer.group.classic_membership import ClassicMemberState
 from spark_kafka_sink.consumer.group.commit_rules import (
     OffsetAction,
     OffsetCall,
@@ -12,23 +13,18 @@ from spark_kafka_sink.consumer.group.commit_rules import (
     offset_action,
 )
 from spark_kafka_sink.consumer.group.group_requests import (
-    heartbeat_request,
-    join_request,
-    leave_request,
-    read_join,
-    read_leave,
-    read_sync,
-    sync_request,
-)
-from spark_kafka_sink.consumer.group.group_values import (
     CompleteJoin,
     Heartbeat,
     JoinGroup,
     LeaveOperation,
     PerformAssignment,
     SyncGroup,
+    heartbeat_request,
+    join_request,
+    leave_request,
+    read_leave,
+    sync_request,
 )
-from spark_kafka_sink.consumer.group.member_states import ClassicMemberState
 from spark_kafka_sink.consumer.group.offset_commits import (
     FetchedOffsets,
     commit_request,
@@ -73,7 +69,7 @@ class Story(ClassicScript):
     def send_join(self, join):
         """Send JoinGroup, and apply the answer."""
         request = join_request(join, self.settings, [("range", b"topics")], self.join_version)
-        answer = read_join(self.ask(request, self.join_version))
+        answer = self.ask(request, self.join_version)
         self.member.join_answered(join, answer, self.now)
 
     def join_as_leader(self):
@@ -96,15 +92,7 @@ class Story(ClassicScript):
     def send_sync(self, sync):
         """Send SyncGroup, and apply the answer."""
         request = sync_request(sync, self.settings, self.sync_version)
-        answer = read_sync(self.ask(request, self.sync_version))
-        self.member.sync_answered(
-            sync,
-            answer.error_code,
-            self.now,
-            assignment=answer.assignment,
-            protocol_type=answer.protocol_type,
-            protocol=answer.protocol,
-        )
+        self.member.sync_answered(sync, self.ask(request, self.sync_version), self.now)
 
     def send_heartbeat(self):
         """Wait for the next heartbeat, send it, and return the error code."""

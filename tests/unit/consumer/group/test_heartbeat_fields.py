@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.consumer.group.consumer_membership import HeartbeatFields
-from spark_kafka_sink.consumer.group.member_values import NO_ASSIGNMENT, LocalAssignment
+from spark_kafka_sink.consumer.group.group_member import NO_ASSIGNMENT, LocalAssignment
 from spark_kafka_sink.consumer.subscription.subscription import Subscription
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -6,18 +6,18 @@ from math import inf
 
 import pytest
 
-from spark_kafka_sink.consumer.group.group_values import (
-    FindCoordinator,
-    LeaveOperation,
-    Wait,
-)
-from spark_kafka_sink.consumer.group.member_states import MemberState
-from spark_kafka_sink.consumer.group.member_values import (
+from spark_kafka_sink.consumer.group.group_member import (
     Assign,
     CommitBeforeRevocation,
     Lose,
+    MemberState,
     Revoke,
     SendHeartbeat,
+)
+from spark_kafka_sink.consumer.group.group_requests import (
+    FindCoordinator,
+    LeaveOperation,
+    Wait,
 )
 from spark_kafka_sink.consumer.subscription.subscription import SubscriptionType
 from spark_kafka_sink.errors import BrokerError

@@ -10,19 +10,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_kafka_sink.consumer.group.consumer_membership import HEARTBEAT_RULES
-from spark_kafka_sink.consumer.group.group_values import (
-    FindCoordinator,
-    LeaveOperation,
-    Wait,
-)
-from spark_kafka_sink.consumer.group.member_states import NOT_IN_GROUP, MemberState
-from spark_kafka_sink.consumer.group.member_values import (
+from spark_kafka_sink.consumer.group.group_member import (
+    NOT_IN_GROUP,
     Assign,
     CommitBeforeRevocation,
     Lose,
+    MemberState,
     RefreshMetadata,
     Revoke,
     SendHeartbeat,
+)
+from spark_kafka_sink.consumer.group.group_requests import (
+    FindCoordinator,
+    LeaveOperation,
+    Wait,
 )
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.model import TopicPartition
@@ -251,7 +252,7 @@ class MemberEvents(RuleBasedStateMachine):
         step, self.search = self.search, None
         self.closed.append(step)
         if code == 0:
-            self.member.coordinator_found(step, COORDINATOR)
+            self.member.coordinator_found(step, COORDINATOR, self.script.now)
         else:
             self.member.coordinator_not_found(step, code, self.script.now)
 

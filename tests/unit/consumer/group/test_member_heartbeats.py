@@ -11,13 +11,13 @@ from spark_kafka_sink.consumer.group.consumer_membership import (
     HEARTBEAT_RULES,
     HeartbeatAction,
 )
-from spark_kafka_sink.consumer.group.group_values import FindCoordinator, Wait
-from spark_kafka_sink.consumer.group.member_states import MemberState
-from spark_kafka_sink.consumer.group.member_values import (
+from spark_kafka_sink.consumer.group.group_member import (
     Assign,
     LocalAssignment,
+    MemberState,
     SendHeartbeat,
 )
+from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, Wait
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -56,7 +56,7 @@ def test_the_coordinator_is_searched_when_it_is_needed(script):
     step = script.member.next_step(0.0, may_call_back=False, needs_coordinator=True)
     assert isinstance(step, FindCoordinator)
     assert Wait(inf) == script.member.next_step(0.0, may_call_back=True, needs_coordinator=True)
-    script.member.coordinator_found(step, COORDINATOR)
+    script.member.coordinator_found(step, COORDINATOR, script.now)
     assert COORDINATOR == script.member.coordinator
 
 
@@ -94,13 +94,13 @@ def test_late_answers_to_a_search_are_ignored(script):
     script.member.poll(script.now)
     first = script.expect(FindCoordinator)
     script.member.coordinator_not_found(first, None, 0.0)
-    script.member.coordinator_found(first, COORDINATOR)
+    script.member.coordinator_found(first, COORDINATOR, script.now)
     assert script.member.coordinator is None
     second = script.sleep_until(FindCoordinator)
     script.member.coordinator_not_found(first, _E.GROUP_AUTHORIZATION_FAILED, script.now)
     assert script.member.failure is None
-    script.member.coordinator_found(second, COORDINATOR)
-    script.member.coordinator_found(first, Node(2, "two", 9092))
+    script.member.coordinator_found(second, COORDINATOR, script.now)
+    script.member.coordinator_found(first, Node(2, "two", 9092), script.now)
     assert COORDINATOR == script.member.coordinator
 
 
@@ -122,7 +122,7 @@ def test_a_coordinator_that_cannot_be_reached_is_searched_after_a_back_off(stabl
         before = stable.now
         stable.member.coordinator_lost(stable.now, was_reached=False)
         step = stable.sleep_until(FindCoordinator)
-        stable.member.coordinator_found(step, COORDINATOR)
+        stable.member.coordinator_found(step, COORDINATOR, stable.now)
         delays.append(stable.now - before)
     assert [BACKOFF, 2 * BACKOFF, 4 * BACKOFF] == pytest.approx(delays)
 
@@ -134,7 +134,7 @@ def test_a_member_joins_at_once_with_epoch_0(script):
     """The id is that of the client, and one heartbeat is in flight at a time."""
     step = script.start_joining()
     assert (MEMBER_ID, 0) == (step.request.member_id, step.request.member_epoch)
-    assert (MEMBER_ID, None) == (script.member.member_id, script.member.member_epoch)
+    assert script.member.member_epoch is None
     assert isinstance(script.step(), Wait)
     script.answer(step, epoch=1, target={ORDERS: (0,)})
     assert 1 == script.member.member_epoch
@@ -245,7 +245,7 @@ def test_another_coordinator_gets_the_heartbeat_at_once(stable, code):
     before = stable.now
     step = stable.sleep_until(FindCoordinator)
     assert before + BACKOFF == pytest.approx(stable.now)
-    stable.member.coordinator_found(step, COORDINATOR)
+    stable.member.coordinator_found(step, COORDINATOR, stable.now)
     stable.sleep_until(SendHeartbeat)
     assert before + 2 * BACKOFF == pytest.approx(stable.now)
     assert _S.STABLE is stable.member.state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.consumer.group.member_states import (
+from spark_kafka_sink.consumer.group.group_member import (
     ACCEPTS_ASSIGNMENT,
     NOT_IN_GROUP,
     TRANSITIONS,

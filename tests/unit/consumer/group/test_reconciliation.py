@@ -6,16 +6,17 @@ from uuid import UUID
 
 import pytest
 
-from spark_kafka_sink.consumer.group.group_values import Wait
-from spark_kafka_sink.consumer.group.member_states import TRANSITIONS, MemberState
-from spark_kafka_sink.consumer.group.member_values import (
+from spark_kafka_sink.consumer.group.group_member import (
+    TRANSITIONS,
     Assign,
     CommitBeforeRevocation,
     Lose,
+    MemberState,
     RefreshMetadata,
     Revoke,
     SendHeartbeat,
 )
+from spark_kafka_sink.consumer.group.group_requests import Wait
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.model import TopicPartition
@@ -51,7 +52,7 @@ def owned(step: SendHeartbeat) -> dict[object, tuple[int, ...]]:
 def test_only_transitions_of_the_table_are_possible(script, source, target):
     """A transition that is not in the table raises and changes nothing."""
     member = script.member._member
-    member._state = source
+    member.state = source
     if target in TRANSITIONS[source]:
         member._transition(target)
         assert target is member.state

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from spark_kafka_sink.consumer.group.member_states import MemberState
+from spark_kafka_sink.consumer.group.group_member import MemberState
 from spark_kafka_sink.testing import (
     AnswerError,
     ApiKey,
