@@ -122,7 +122,8 @@ class Broker:
         if handler is None:
             return unsupported_version()
         self.tick(now)
-        context = self._context(header, now, now if arrived is None else arrived)
+        context = self._context(header, now)
+        context.arrived = now if arrived is None else arrived
         context.kept = kept
         context.client_host = client_host
         context.listener = listener
@@ -131,23 +132,19 @@ class Broker:
         try:
             return handler.handle(context, request)
         except RefusedError as refused:
-            return self._error(handler, context, request, refused.error_code, refused.message)
+            error_code, message = refused.error_code, refused.message
         except CloseConnectionError:
             raise
         except OSError as error:
             # Handlers use nothing of the operating system but the disk.
             logger.warning("cannot handle %s: %s", header, error)
-            return self._error(handler, context, request, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            error_code, message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         except Exception:
             # As KafkaApis does: the client gets an error, the operator finds the reason in the log.
             logger.exception("cannot handle %s", header)
-            return self._error(
-                handler,
-                context,
-                request,
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                "unexpected error: see the broker's log",
-            )
+            error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+            message = "unexpected error: see the broker's log"
+        return _error(handler, context, request, error_code, message)
 
     def error_response(
         self, header: RequestHeader, request: AnyRequest, error_code: ErrorCode, now: float
@@ -159,8 +156,8 @@ class Broker:
         handler = self._handler(header)
         if handler is None:
             return unsupported_version()
-        context = self._context(header, now, now)
-        return self._error(handler, context, request, error_code, error_code.name)
+        context = self._context(header, now)
+        return _error(handler, context, request, error_code, error_code.name)
 
     def tick(self, now: float) -> float | None:
         """Run the timers that are due by `now`; return when the next is due, None for never."""
@@ -179,31 +176,29 @@ class Broker:
             f"{ApiKey(header.request_api_key).name} is not supported"
         )
 
-    def _context(self, header: RequestHeader, now: float, arrived: float) -> RequestContext:
+    def _context(self, header: RequestHeader, now: float) -> RequestContext:
         return RequestContext(
             header=header,
             now=now,
-            arrived=arrived,
+            arrived=now,
             node_id=self.node_id,
             cluster=self.cluster,
             settings=self.settings,
             fetch_sessions=self.fetch_sessions,
         )
 
-    def _error(
-        self,
-        handler: Handler,
-        context: RequestContext,
-        request: AnyRequest,
-        error_code: ErrorCode,
-        message: str,
-    ) -> ApiResponse:
-        response = handler.error_response(context, request, error_code, message)
-        if response is None:
-            raise CloseConnectionError(
-                f"{error_code.name} cannot be returned with acks=0: {message}"
-            )
-        return response
+
+def _error(
+    handler: Handler,
+    context: RequestContext,
+    request: AnyRequest,
+    error_code: ErrorCode,
+    message: str,
+) -> ApiResponse:
+    response = handler.error_response(context, request, error_code, message)
+    if response is None:
+        raise CloseConnectionError(f"{error_code.name} cannot be returned with acks=0: {message}")
+    return response
 
 
 def brokers_of(

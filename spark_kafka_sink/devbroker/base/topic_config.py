@@ -8,7 +8,7 @@ Kafka's LogConfig.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
 _CLEANUP_POLICIES = frozenset({"delete", "compact"})
+#: The settings without an attribute of the same name.
+_TIMESTAMP_TYPE = "message.timestamp.type"
+_COMPRESSION_TYPE = "compression.type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +79,6 @@ class TopicConfig:
         """Whether records may be deleted by age or size, or on request."""
         return "delete" in self.cleanup_policy
 
-    @property
-    def limits_past_timestamps(self) -> bool:
-        """Whether a record's timestamp can be too old."""
-        return self.message_timestamp_before_max_ms < _MAX_INT64
-
     def with_values(self, values: Mapping[str, str]) -> TopicConfig:
         """Return a copy with some settings replaced, by Kafka's names and in Kafka's notation.
 
@@ -88,30 +86,30 @@ class TopicConfig:
         """
         changes: dict[str, float | bool | str] = {}
         for name, value in values.items():
-            key = _KEYS.get(name)
-            if key is None:
+            parse = _PARSERS.get(name)
+            if parse is None:
                 raise _invalid(_unknown_or_unsupported(name))
             try:
-                parsed = key.parse(value)
+                parsed = parse(value)
             except ValueError as error:
                 raise _invalid(f"Invalid value {value} for configuration {name}: {error}") from None
-            if key.attribute is not None:
-                changes[key.attribute] = parsed
-        # The table below pairs each attribute with a parser of its type.
+            if name == _TIMESTAMP_TYPE:
+                changes["log_append_time"] = parsed == "LogAppendTime"
+            elif name != _COMPRESSION_TYPE:
+                changes[_attribute(name)] = parsed
+        # The table below pairs each setting with a parser of its attribute's type.
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def effective_values(self) -> dict[str, str]:
         """Return all supported settings, in Kafka's notation, sorted by name."""
-        return {name: key.format(self) for name, key in sorted(_KEYS.items())}
-
-
-class _Key(NamedTuple):
-    """How one setting is parsed and formatted."""
-
-    #: None for a setting with only one supported value.
-    attribute: str | None
-    parse: Callable[[str], float | bool | str]
-    format: Callable[[TopicConfig], str]
+        without_attribute = {
+            _TIMESTAMP_TYPE: "LogAppendTime" if self.log_append_time else "CreateTime",
+            _COMPRESSION_TYPE: "producer",
+        }
+        return {
+            name: without_attribute.get(name) or str(getattr(self, _attribute(name)))
+            for name in sorted(_PARSERS)
+        }
 
 
 def _invalid(message: str) -> RefusedError:
@@ -124,10 +122,14 @@ def _unknown_or_unsupported(name: str) -> str:
     return f"Unknown topic config name: {name}"
 
 
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _number(low: int, high: int, kind: type[float] = int) -> Callable[[str], float]:
+    def parse(value: str) -> float:
         try:
-            number = int(value)
+            number = kind(value)
         except ValueError:
             raise ValueError("Not a number") from None
         if not low <= number <= high:
@@ -137,20 +139,10 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _ratio(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        raise ValueError("Not a number") from None
-    if not 0 <= number <= 1:
-        raise ValueError("Value must be between 0 and 1")
-    return number
-
-
-def _timestamp_type(value: str) -> bool:
+def _timestamp_type(value: str) -> str:
     if value not in {"CreateTime", "LogAppendTime"}:
         raise ValueError("String must be one of: CreateTime, LogAppendTime")
-    return value == "LogAppendTime"
+    return value
 
 
 def _cleanup_policy(value: str) -> str:
@@ -160,67 +152,32 @@ def _cleanup_policy(value: str) -> str:
     return ",".join(dict.fromkeys(policies))
 
 
-def _only(allowed: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value != allowed:
-            raise ValueError(f"this broker supports only {allowed}")
-        return value
-
-    return parse
-
-
-_KEYS: dict[str, _Key] = {
-    "max.message.bytes": _Key(
-        "max_message_bytes", _integer(0, _MAX_INT32), lambda c: str(c.max_message_bytes)
-    ),
-    "message.timestamp.type": _Key(
-        "log_append_time",
-        _timestamp_type,
-        lambda c: "LogAppendTime" if c.log_append_time else "CreateTime",
-    ),
-    "message.timestamp.before.max.ms": _Key(
-        "message_timestamp_before_max_ms",
-        _integer(0, _MAX_INT64),
-        lambda c: str(c.message_timestamp_before_max_ms),
-    ),
-    "message.timestamp.after.max.ms": _Key(
-        "message_timestamp_after_max_ms",
-        _integer(0, _MAX_INT64),
-        lambda c: str(c.message_timestamp_after_max_ms),
-    ),
-    "min.insync.replicas": _Key(
-        "min_insync_replicas", _integer(1, _MAX_INT32), lambda c: str(c.min_insync_replicas)
-    ),
-    "cleanup.policy": _Key("cleanup_policy", _cleanup_policy, lambda c: c.cleanup_policy),
-    "segment.bytes": _Key(
-        "segment_bytes", _integer(1024**2, _MAX_INT32), lambda c: str(c.segment_bytes)
-    ),
-    "segment.ms": _Key("segment_ms", _integer(1, _MAX_INT64), lambda c: str(c.segment_ms)),
-    "segment.index.bytes": _Key(
-        "segment_index_bytes", _integer(4, _MAX_INT32), lambda c: str(c.segment_index_bytes)
-    ),
-    "index.interval.bytes": _Key(
-        "index_interval_bytes", _integer(0, _MAX_INT32), lambda c: str(c.index_interval_bytes)
-    ),
-    "flush.messages": _Key(
-        "flush_messages", _integer(1, _MAX_INT64), lambda c: str(c.flush_messages)
-    ),
-    "flush.ms": _Key("flush_ms", _integer(0, _MAX_INT64), lambda c: str(c.flush_ms)),
+def _compression_type(value: str) -> str:
     # Batches are stored as the producer compressed them.
-    "compression.type": _Key(None, _only("producer"), lambda _: "producer"),
-    "retention.ms": _Key("retention_ms", _integer(-1, _MAX_INT64), lambda c: str(c.retention_ms)),
-    "retention.bytes": _Key(
-        "retention_bytes", _integer(-1, _MAX_INT64), lambda c: str(c.retention_bytes)
-    ),
-    "delete.retention.ms": _Key(
-        "delete_retention_ms", _integer(0, _MAX_INT64), lambda c: str(c.delete_retention_ms)
-    ),
-    "min.cleanable.dirty.ratio": _Key(
-        "min_cleanable_dirty_ratio", _ratio, lambda c: str(c.min_cleanable_dirty_ratio)
-    ),
-    "min.compaction.lag.ms": _Key(
-        "min_compaction_lag_ms", _integer(0, _MAX_INT64), lambda c: str(c.min_compaction_lag_ms)
-    ),
+    if value != "producer":
+        raise ValueError("this broker supports only producer")
+    return value
+
+
+_PARSERS: dict[str, Callable[[str], float | str]] = {
+    "max.message.bytes": _number(0, _MAX_INT32),
+    _TIMESTAMP_TYPE: _timestamp_type,
+    "message.timestamp.before.max.ms": _number(0, _MAX_INT64),
+    "message.timestamp.after.max.ms": _number(0, _MAX_INT64),
+    "min.insync.replicas": _number(1, _MAX_INT32),
+    "cleanup.policy": _cleanup_policy,
+    "segment.bytes": _number(1024**2, _MAX_INT32),
+    "segment.ms": _number(1, _MAX_INT64),
+    "segment.index.bytes": _number(4, _MAX_INT32),
+    "index.interval.bytes": _number(0, _MAX_INT32),
+    "flush.messages": _number(1, _MAX_INT64),
+    "flush.ms": _number(0, _MAX_INT64),
+    _COMPRESSION_TYPE: _compression_type,
+    "retention.ms": _number(-1, _MAX_INT64),
+    "retention.bytes": _number(-1, _MAX_INT64),
+    "delete.retention.ms": _number(0, _MAX_INT64),
+    "min.cleanable.dirty.ratio": _number(0, 1, float),
+    "min.compaction.lag.ms": _number(0, _MAX_INT64),
 }
 
 #: The other settings of Kafka's LogConfig, so that they are not reported as unknown.

@@ -9,7 +9,7 @@ not in the table raises IllegalTransitionError.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -229,17 +229,7 @@ class ClassicGroup:
         """Replace a returning static member by one with a new id; return the old and the new."""
         old_id = self.static_members[instance_id]
         old = self.members[old_id]
-        new = Member(
-            member_id=new_id,
-            group_instance_id=instance_id,
-            client_id=old.client_id,
-            client_host=old.client_host,
-            rebalance_timeout_ms=old.rebalance_timeout_ms,
-            session_timeout_ms=old.session_timeout_ms,
-            protocols=old.protocols,
-            assignment=old.assignment,
-            is_new=old.is_new,
-        )
+        new = replace(old, member_id=new_id, awaiting_join=None, awaiting_sync=None, timer=None)
         # In the same position: the order of members decides who leads next.
         self.members = {
             (new_id if key == old_id else key): (new if key == old_id else member)

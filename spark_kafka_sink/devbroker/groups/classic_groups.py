@@ -252,10 +252,8 @@ class ClassicGroups:
             protocols=request.protocols,
             awaiting_join=join.parked,
         )
-        if (group.state, group.previous_state) == (
-            GroupState.PREPARING_REBALANCE,
-            GroupState.EMPTY,
-        ):
+        state, previous_state = group.state, group.previous_state
+        if state is GroupState.PREPARING_REBALANCE and previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member, request.protocol_type)
         self.restart_session(group, member, join.now, timeout_ms=_NEW_MEMBER_JOIN_TIMEOUT_MS)
@@ -405,14 +403,12 @@ class ClassicGroups:
         Raises RefusedError.
         """
         group, member = self._find_member(request)
-        if (
-            request.protocol_type is not None
-            and request.protocol_type != group.protocol_type
-            and group.protocol_type is not None
-        ) or (
-            request.protocol_name is not None
-            and request.protocol_name != group.protocol_name
-            and group.protocol_name is not None
+        if any(
+            None not in {stated, known} and stated != known
+            for stated, known in (
+                (request.protocol_type, group.protocol_type),
+                (request.protocol_name, group.protocol_name),
+            )
         ):
             raise RefusedError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

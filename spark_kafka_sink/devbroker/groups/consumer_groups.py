@@ -431,7 +431,7 @@ class ConsumerGroups:
     def _keep(self, before: ConsumerGroup, after: ConsumerGroup, now: float) -> None:
         """Write the changes of a group, then apply them. Raises RefusedError."""
         if self._log.is_durable:
-            records = encode_changes(before, after)
+            records = list(encode_changes(before, after))
             if isinstance(self._groups.get(after.group_id), ClassicGroup):
                 records.insert(0, encode_deleted_group(after.group_id))
             self._log.append(after.group_id, records, now_ms=int(now * 1000))

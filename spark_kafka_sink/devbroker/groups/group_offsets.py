@@ -103,10 +103,6 @@ class GroupOffsets:
             if not offsets:
                 del groups[group_id]
 
-    def replay_end(self, index: int, producer_id: int, *, committed: bool) -> None:
-        """Apply a transaction marker from the log of a __consumer_offsets partition."""
-        self._end(index, producer_id, committed=committed)
-
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Return a group's offsets."""
         return self._committed.get(group_id, {})
@@ -166,9 +162,10 @@ class GroupOffsets:
             state = self._producer_states[partition]
             state.validate_marker(marker)
             state.end_transaction(marker)
-        self._end(partition, marker.producer_id, committed=marker.committed)
+        self.replay_end(partition, marker.producer_id, committed=marker.committed)
 
-    def _end(self, index: int, producer_id: int, *, committed: bool) -> None:
+    def replay_end(self, index: int, producer_id: int, *, committed: bool) -> None:
+        """Apply a transaction marker of a __consumer_offsets partition."""
         pending = self._pending.get(producer_id, {})
         for group_id in sorted(pending):
             if coordinator_partition(group_id) == index:

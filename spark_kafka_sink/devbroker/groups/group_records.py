@@ -19,7 +19,6 @@ from spark_kafka_sink.devbroker.log.storage.consumer_group_schemas import (
     CURRENT_ASSIGNMENT_KEY,
     GROUP_EPOCH_KEY,
     MEMBER_METADATA_KEY,
-    PARTITION_METADATA_KEY,
     REGULAR_EXPRESSION_KEY,
     TARGET_ASSIGNMENT_MEMBER_KEY,
     TARGET_ASSIGNMENT_METADATA_KEY,
@@ -130,46 +129,49 @@ CONSUMER_GROUP_KEYS = frozenset(
     {*range(GROUP_EPOCH_KEY, CURRENT_ASSIGNMENT_KEY + 1), REGULAR_EXPRESSION_KEY}
 )
 _NO_VERSION = 0
-_MEMBER_KEYS = frozenset(
-    {MEMBER_METADATA_KEY, TARGET_ASSIGNMENT_MEMBER_KEY, CURRENT_ASSIGNMENT_KEY}
-)
+_NEW_MEMBER = ConsumerMember(member_id="")
+#: The schemas of the keys; others have only a group. Records of PARTITION_METADATA_KEY are ignored:
+#: the metadata hash has replaced it.
+_KEYS: Mapping[
+    int,
+    type[ConsumerGroupMemberKey | ConsumerGroupRegularExpressionKey | ConsumerGroupMetadataKey],
+] = {
+    MEMBER_METADATA_KEY: ConsumerGroupMemberKey,
+    TARGET_ASSIGNMENT_MEMBER_KEY: ConsumerGroupMemberKey,
+    CURRENT_ASSIGNMENT_KEY: ConsumerGroupMemberKey,
+    REGULAR_EXPRESSION_KEY: ConsumerGroupRegularExpressionKey,
+}
 
 
-def encode_changes(before: ConsumerGroup, after: ConsumerGroup) -> list[KeyValue]:
+def encode_changes(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyValue]:
     """Encode what differs between two states of a group."""
     group_id = after.group_id
-    return [
-        *_removed(group_id, before, after),
-        *_member_changes(before, after),
-        *_regex_changes(before, after),
-        *_epoch_changes(before, after),
-        *(
-            _member_record(TARGET_ASSIGNMENT_MEMBER_KEY, group_id, member_id, _target_value(target))
-            for member_id, target in after.target.items()
-            if before.target.get(member_id) != target
-        ),
-        *(
-            [
-                _group_record(
-                    TARGET_ASSIGNMENT_METADATA_KEY,
-                    group_id,
-                    ConsumerGroupTargetAssignmentMetadataValue(
-                        assignment_epoch=after.assignment_epoch,
-                        assignment_timestamp=after.assignment_timestamp_ms,
-                    ),
-                )
-            ]
-            if before.assignment_epoch != after.assignment_epoch
-            else []
-        ),
-        *(
-            _member_record(
-                CURRENT_ASSIGNMENT_KEY, group_id, member.member_id, _current_value(member)
-            )
-            for member in after.members.values()
-            if _assignment_differs(before.members.get(member.member_id), member)
-        ),
-    ]
+    yield from _removed(group_id, before, after)
+    for member in after.members.values():
+        old = before.members.get(member.member_id)
+        metadata = _metadata_value(member)
+        if old is None or _metadata_value(old) != metadata:
+            yield _member_record(MEMBER_METADATA_KEY, group_id, member.member_id, metadata)
+    yield from _regex_changes(before, after)
+    if (before.group_epoch, before.metadata_hash) != (after.group_epoch, after.metadata_hash):
+        value = ConsumerGroupMetadataValue(
+            epoch=after.group_epoch, metadata_hash=after.metadata_hash
+        )
+        yield _group_record(GROUP_EPOCH_KEY, group_id, value)
+    for member_id, partitions in after.target.items():
+        if before.target.get(member_id) != partitions:
+            target = _target_value(partitions)
+            yield _member_record(TARGET_ASSIGNMENT_MEMBER_KEY, group_id, member_id, target)
+    if before.assignment_epoch != after.assignment_epoch:
+        assignment = ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=after.assignment_epoch,
+            assignment_timestamp=after.assignment_timestamp_ms,
+        )
+        yield _group_record(TARGET_ASSIGNMENT_METADATA_KEY, group_id, assignment)
+    for member in after.members.values():
+        current = _current_value(member)
+        if current != _current_value(before.members.get(member.member_id, _NEW_MEMBER)):
+            yield _member_record(CURRENT_ASSIGNMENT_KEY, group_id, member.member_id, current)
 
 
 def encode_deleted_consumer_group(group: ConsumerGroup) -> list[KeyValue]:
@@ -189,14 +191,6 @@ def _removed(group_id: str, before: ConsumerGroup, after: ConsumerGroup) -> Iter
                 yield _member_record(key, group_id, member_id, None)
 
 
-def _member_changes(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyValue]:
-    for member in after.members.values():
-        old = before.members.get(member.member_id)
-        value = _metadata_value(member)
-        if old is None or _metadata_value(old) != value:
-            yield _member_record(MEMBER_METADATA_KEY, after.group_id, member.member_id, value)
-
-
 def _regex_changes(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyValue]:
     for regex in {**before.resolved_regexes, **after.resolved_regexes}:
         resolved = after.resolved_regexes.get(regex)
@@ -212,18 +206,6 @@ def _regex_changes(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyV
                     timestamp=resolved.timestamp_ms,
                 )
             yield _record(key, REGULAR_EXPRESSION_KEY, value)
-
-
-def _epoch_changes(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[KeyValue]:
-    if (before.group_epoch, before.metadata_hash) != (after.group_epoch, after.metadata_hash):
-        value = ConsumerGroupMetadataValue(
-            epoch=after.group_epoch, metadata_hash=after.metadata_hash
-        )
-        yield _group_record(GROUP_EPOCH_KEY, after.group_id, value)
-
-
-def _assignment_differs(before: ConsumerMember | None, after: ConsumerMember) -> bool:
-    return _current_value(before or ConsumerMember(member_id="")) != _current_value(after)
 
 
 def _metadata_value(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue:
@@ -297,28 +279,63 @@ def _record(key: Message, kind: int, value: Message | None) -> KeyValue:
 # --- the replay of the log (GroupMetadataManager.replay)
 
 
-def group_of(key: bytes) -> str:
-    """Return the group of a record. Raises DecodeError."""
-    kind = version_of(key)
-    if kind in _MEMBER_KEYS:
-        return decode_versioned(ConsumerGroupMemberKey, key).group_id
-    if kind == REGULAR_EXPRESSION_KEY:
-        return decode_versioned(ConsumerGroupRegularExpressionKey, key).group_id
-    return decode_versioned(ConsumerGroupMetadataKey, key).group_id
+def replay_groups(
+    log: CoordinatorLog, offsets: GroupOffsets
+) -> dict[str, ClassicGroup | ConsumerGroup]:
+    """Read all groups and offsets back from `__consumer_offsets` (GroupCoordinatorShard.replay).
+
+    An offset creates its group, which stays if the offset is deleted. Raises CorruptRecordError.
+    """
+    offsets.clear()
+    groups: dict[str, ClassicGroup | ConsumerGroup] = {}
+
+    def apply(batch: CoordinatorBatch) -> None:
+        if batch.committed is not None:
+            offsets.replay_end(batch.partition, batch.producer_id, committed=batch.committed)
+            return
+        for record in batch.records:
+            key, value = record.key or b"", record.value
+            if version_of(key) in CONSUMER_GROUP_KEYS:
+                _replay_consumer_group(groups, key, value)
+            elif version_of(key) != GROUP_METADATA_KEY:
+                group_id, partition, committed = decode_offset(key, value)
+                if committed is not None:
+                    groups.setdefault(group_id, ClassicGroup(group_id))
+                offsets.replay(group_id, partition, committed, batch.producer_id)
+            elif value is None:
+                groups.pop(decode_versioned(GroupMetadataKey, key).group, None)
+            else:
+                group = decode_group(key, value)
+                groups[group.group_id] = group
+
+    log.replay(apply)
+    return groups
 
 
-def replay_record(group: ConsumerGroup, key: bytes, value: bytes | None) -> None:
-    """Apply a record to its group. Raises DecodeError."""
+def _replay_consumer_group(
+    groups: dict[str, ClassicGroup | ConsumerGroup], key: bytes, value: bytes | None
+) -> None:
+    """Apply a record of a consumer group, which replaces a classic one; raises DecodeError."""
     kind = version_of(key)
-    if kind in _MEMBER_KEYS:
-        _replay_member(group, kind, decode_versioned(ConsumerGroupMemberKey, key).member_id, value)
-    elif kind == REGULAR_EXPRESSION_KEY:
-        regex = decode_versioned(ConsumerGroupRegularExpressionKey, key).regular_expression
+    decoded = decode_versioned(_KEYS.get(kind, ConsumerGroupMetadataKey), key)
+    group = groups.get(decoded.group_id)
+    if kind == GROUP_EPOCH_KEY and value is None:
+        # The last record of a deleted group.
+        if isinstance(group, ConsumerGroup):
+            del groups[decoded.group_id]
+        return
+    if not isinstance(group, ConsumerGroup):
         if value is None:
-            group.resolved_regexes.pop(regex, None)
+            return
+        group = groups[decoded.group_id] = ConsumerGroup(decoded.group_id)
+    if isinstance(decoded, ConsumerGroupMemberKey):
+        _replay_member(group, kind, decoded.member_id, value)
+    elif isinstance(decoded, ConsumerGroupRegularExpressionKey):
+        if value is None:
+            group.resolved_regexes.pop(decoded.regular_expression, None)
         else:
             resolved = decode_versioned(ConsumerGroupRegularExpressionValue, value)
-            group.resolved_regexes[regex] = ResolvedRegex(
+            group.resolved_regexes[decoded.regular_expression] = ResolvedRegex(
                 frozenset(resolved.topics), resolved.timestamp
             )
     elif kind == GROUP_EPOCH_KEY and value is not None:
@@ -328,9 +345,6 @@ def replay_record(group: ConsumerGroup, key: bytes, value: bytes | None) -> None
         target = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)
         group.assignment_epoch = target.assignment_epoch
         group.assignment_timestamp_ms = target.assignment_timestamp
-    elif kind == PARTITION_METADATA_KEY:
-        # The metadata hash has replaced it.
-        return
 
 
 def _replay_member(group: ConsumerGroup, kind: int, member_id: str, value: bytes | None) -> None:
@@ -410,54 +424,3 @@ def _from_epochs(
         for index, epoch in zip(topic.partitions, epochs, strict=True):
             partition_epochs[TopicIdPartition(topic.topic_id, index)] = epoch
     return partition_epochs
-
-
-def replay_groups(
-    log: CoordinatorLog, offsets: GroupOffsets
-) -> dict[str, ClassicGroup | ConsumerGroup]:
-    """Read all groups and offsets back from `__consumer_offsets` (GroupCoordinatorShard.replay).
-
-    An offset creates its group, which stays if the offset is deleted. Raises CorruptRecordError.
-    """
-    offsets.clear()
-    groups: dict[str, ClassicGroup | ConsumerGroup] = {}
-
-    def apply(batch: CoordinatorBatch) -> None:
-        if batch.committed is not None:
-            offsets.replay_end(batch.partition, batch.producer_id, committed=batch.committed)
-            return
-        for record in batch.records:
-            key, value = record.key or b"", record.value
-            if version_of(key) in CONSUMER_GROUP_KEYS:
-                _replay_consumer_group(groups, key, value)
-            elif version_of(key) != GROUP_METADATA_KEY:
-                group_id, partition, committed = decode_offset(key, value)
-                if committed is not None:
-                    groups.setdefault(group_id, ClassicGroup(group_id))
-                offsets.replay(group_id, partition, committed, batch.producer_id)
-            elif value is None:
-                groups.pop(decode_versioned(GroupMetadataKey, key).group, None)
-            else:
-                group = decode_group(key, value)
-                groups[group.group_id] = group
-
-    log.replay(apply)
-    return groups
-
-
-def _replay_consumer_group(
-    groups: dict[str, ClassicGroup | ConsumerGroup], key: bytes, value: bytes | None
-) -> None:
-    """Apply a record of a consumer group, which replaces a classic one; raises DecodeError."""
-    group_id = group_of(key)
-    group = groups.get(group_id)
-    if version_of(key) == GROUP_EPOCH_KEY and value is None:
-        # The last record of a deleted group.
-        if isinstance(group, ConsumerGroup):
-            del groups[group_id]
-        return
-    if not isinstance(group, ConsumerGroup):
-        if value is None:
-            return
-        group = groups[group_id] = ConsumerGroup(group_id)
-    replay_record(group, key, value)

@@ -14,7 +14,6 @@ from spark_kafka_sink.devbroker.base.regular_expression import (
 )
 from spark_kafka_sink.devbroker.base.topic_names import group_metadata_partition
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
-from spark_kafka_sink.devbroker.transactions.transaction_coordinator import EndTransaction
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionState
 from spark_kafka_sink.model import (
     NO_PRODUCER_EPOCH,
@@ -274,14 +273,9 @@ def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """
     _check_coordinator(context, request.transactional_id)
     identity = context.cluster.transactions.end(
-        EndTransaction(
-            transactional_id=request.transactional_id,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
-            committed=request.committed,
-            client_version=2 if context.version > LAST_VERSION_WITHOUT_EPOCH_BUMP else 0,
-        ),
+        request,
         context.now_ms,
+        client_version=2 if context.version > LAST_VERSION_WITHOUT_EPOCH_BUMP else 0,
     )
     return EndTxnResponse(
         error_code=ErrorCode.NONE,

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -64,23 +64,15 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
+    from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest
 
 logger = logging.getLogger(__name__)
 
 _ENDS = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _DONE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
-#: Kafka's TransactionState.id.
-_STATUS = {
-    TransactionState.EMPTY: 0,
-    TransactionState.ONGOING: 1,
-    TransactionState.PREPARE_COMMIT: 2,
-    TransactionState.PREPARE_ABORT: 3,
-    TransactionState.COMPLETE_COMMIT: 4,
-    TransactionState.COMPLETE_ABORT: 5,
-    TransactionState.DEAD: 6,
-    TransactionState.PREPARE_EPOCH_FENCE: 7,
-}
-_STATES = {status: state for state, status in _STATUS.items()}
+#: By Kafka's TransactionState.id.
+_STATES = dict(enumerate(TransactionState))
+_STATUS = {state: status for status, state in _STATES.items()}
 #: Error codes after which writing a marker is retried, and the delay before the retry
 #: (TransactionMarkerRequestCompletionHandler).
 _RETRIABLE = frozenset(
@@ -91,18 +83,6 @@ _RETRIABLE = frozenset(
     }
 )
 _MARKER_BACKOFF_MS = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransaction:
-    """A producer's request to end its transaction."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    committed: bool
-    #: 2 from EndTxn version 5, otherwise 0.
-    client_version: int
 
 
 class TransactionCoordinator:
@@ -237,11 +217,7 @@ class TransactionCoordinator:
         Raises RefusedError with INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
         CONCURRENT_TRANSACTIONS.
         """
-        metadata = self._known(transactional_id, producer, now_ms)
-        if metadata.producer_epoch != producer.epoch:
-            raise _fenced(metadata, producer.epoch)
-        if metadata.state in PREPARED:
-            raise _concurrent(metadata)
+        metadata = self._open_for(transactional_id, producer, now_ms)
         begins = metadata.state is not TransactionState.ONGOING
         if begins or not partitions <= metadata.partitions:
             changed = replace(metadata)
@@ -262,11 +238,7 @@ class TransactionCoordinator:
 
         The code is NONE or TRANSACTION_ABORTABLE. Raises RefusedError as `add_partitions`.
         """
-        metadata = self._known(transactional_id, producer, now_ms)
-        if metadata.producer_epoch != producer.epoch:
-            raise _fenced(metadata, producer.epoch)
-        if metadata.state in PREPARED:
-            raise _concurrent(metadata)
+        metadata = self._open_for(transactional_id, producer, now_ms)
         return {
             partition: ErrorCode.NONE
             if partition in metadata.partitions
@@ -274,31 +246,34 @@ class TransactionCoordinator:
             for partition in partitions
         }
 
-    def end(self, request: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
+    def end(
+        self, request: EndTxnRequest, now_ms: int, *, client_version: int
+    ) -> ProducerIdAndEpoch:
         """End a producer's transaction; return the producer's identity from now on.
 
+        `client_version` is 2 from EndTxn version 5, otherwise 0.
         It is `NO_PRODUCER_ID_AND_EPOCH` for clients that keep their epoch. Raises RefusedError with
         INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE or
         CONCURRENT_TRANSACTIONS.
         """
-        if request.client_version >= EPOCH_BUMP_VERSION:
-            return self._end_and_bump(request, now_ms)
+        if client_version >= EPOCH_BUMP_VERSION:
+            return self._end_and_bump(request, now_ms, client_version)
         metadata = self._known(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             now_ms,
         )
-        if request.producer_epoch != metadata.producer_epoch:
-            raise _fenced(metadata, request.producer_epoch)
         if metadata.state is TransactionState.ONGOING:
-            self._end(metadata, request.client_version, now_ms, committed=request.committed)
+            self._end(metadata, client_version, now_ms, committed=request.committed)
         elif metadata.state is _ENDS[request.committed]:
             raise _concurrent(metadata)
         elif metadata.state is not _DONE[request.committed]:
             raise _invalid_state(metadata, request)
         return NO_PRODUCER_ID_AND_EPOCH
 
-    def _end_and_bump(self, request: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
+    def _end_and_bump(
+        self, request: EndTxnRequest, now_ms: int, client_version: int
+    ) -> ProducerIdAndEpoch:
         """End a transaction with transaction.version 2 (KIP-890)."""
         _check_transactional_id(request.transactional_id)
         metadata = self.find(request.transactional_id, now_ms)
@@ -334,7 +309,16 @@ class TransactionCoordinator:
         )
         if state is not TransactionState.ONGOING and not nothing_to_abort:
             raise _invalid_state(metadata, request)
-        return self._end(metadata, request.client_version, now_ms, committed=request.committed)
+        return self._end(metadata, client_version, now_ms, committed=request.committed)
+
+    def _open_for(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, now_ms: int
+    ) -> TransactionMetadata:
+        """Return the metadata of a producer that may use its transaction. Raises RefusedError."""
+        metadata = self._known(transactional_id, producer, now_ms)
+        if metadata.state in PREPARED:
+            raise _concurrent(metadata)
+        return metadata
 
     def _known(
         self, transactional_id: str, producer: ProducerIdAndEpoch, now_ms: int
@@ -343,6 +327,8 @@ class TransactionCoordinator:
         metadata = self.find(transactional_id, now_ms)
         if metadata is None or metadata.producer_id != producer.producer_id:
             raise _no_mapping(transactional_id, producer.producer_id)
+        if metadata.producer_epoch != producer.epoch:
+            raise _fenced(metadata, producer.epoch)
         return metadata
 
     def _fence_and_abort(self, metadata: TransactionMetadata, now_ms: int) -> None:
@@ -501,7 +487,7 @@ def _concurrent(metadata: TransactionMetadata) -> RefusedError:
     )
 
 
-def _invalid_state(metadata: TransactionMetadata, request: EndTransaction) -> RefusedError:
+def _invalid_state(metadata: TransactionMetadata, request: EndTxnRequest) -> RefusedError:
     return RefusedError(
         ErrorCode.INVALID_TXN_STATE,
         f"the transaction of {request.transactional_id} in state {metadata.state} cannot be "

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class TransactionState(StrEnum):
     """The state of a transactional id, with its name in DescribeTransactions.
 
-    PREPARE_EPOCH_FENCE is transient while a producer is fenced, and never visible.
+    In the order of Kafka's TransactionState.id. PREPARE_EPOCH_FENCE is transient while a producer
+    is fenced, and never visible.
     """
 
     EMPTY = "Empty"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.transactions.transaction_coordinator import EndTransaction
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest
 from tests.support.devbroker.broker_requests import NOW
 from tests.support.devbroker.transactional_client import END_TV1, END_TV2
 from tests.support.devbroker.transactions_of_devbroker import (
@@ -129,15 +129,14 @@ class TestEndOfVersion2:
 def test_the_error_for_a_refused_end_names_state_and_request(version, committed, what):
     """The error message also has the state of the id."""
     state = COMPLETE_ABORT if committed else COMPLETE_COMMIT
-    asked = EndTransaction(
+    request = EndTxnRequest(
         transactional_id="x",
         producer_id=7,
         producer_epoch=4 if version == 2 else 5,
         committed=committed,
-        client_version=version,
     )
     with pytest.raises(RefusedError, match=f"of x in state {state} cannot be {what}"):
-        client_with(state=state).broker.cluster.transactions.end(asked, 0)
+        client_with(state=state).broker.cluster.transactions.end(request, 0, client_version=version)
 
 
 class TestEndOfVersion1:
