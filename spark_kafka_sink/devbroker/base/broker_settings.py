@@ -39,7 +39,6 @@ class ConnectionLimits:
     authentication_timeout_ms: int = 30_000
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a limit below 1."""
         for limit in fields(self):
             if getattr(self, limit.name) < 1:
                 raise ConfigError(f"{limit.name} must be at least 1")

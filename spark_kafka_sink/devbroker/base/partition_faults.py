@@ -61,7 +61,6 @@ class PartitionError:
     partitions: Collection[tuple[str, int]] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for values of another type."""
         check_error_code(self.error_code)
         _check_partitions(self.partitions)
 
@@ -81,7 +80,6 @@ class OmitPartitions:
     partitions: Collection[tuple[str, int]] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for values of another type."""
         _check_partitions(self.partitions)
 
 
@@ -108,7 +106,6 @@ class AlterRecords:
     partitions: Collection[tuple[str, int]] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for values of another type."""
         check_function(self.alter)
         _check_partitions(self.partitions)
 

@@ -137,30 +137,6 @@ class Work:
             raise TooMuchWorkError("matching it takes too long")
 
 
-class RegularExpression:
-    """An expression that has to match a whole text.
-
-    >>> RegularExpression("orders-[0-9]+|returns", Work(10_000)).matches("orders-7")
-    True
-    """
-
-    def __init__(
-        self, pattern: str, work: Work, alphabet: frozenset[str] = TOPIC_CHARACTERS
-    ) -> None:
-        """Compile an expression for texts of an alphabet; `work` limits that and all matching.
-
-        Raises ValueError if RE2/J would reject it, or it is too large, and TooMuchWorkError.
-        """
-        if len(pattern) > _MAX_CHARACTERS:
-            raise ValueError("it is too large")
-        work.spend(len(pattern) * len(alphabet) * _WORK_OF_A_CHARACTER)
-        self._program = _Program(_Parser(pattern, alphabet).parse(), work)
-
-    def matches(self, text: str) -> bool:
-        """Return whether the whole text matches. Raises TooMuchWorkError."""
-        return self._program.matches(text)
-
-
 class _Parser:
     """A recursive parser of one expression, with the rules of RE2/J's Parser."""
 
@@ -465,15 +441,29 @@ class _Step(NamedTuple):
     then: tuple[int, ...]
 
 
-class _Program:
-    """The automaton of an expression; the instruction after the last one is its end."""
+class RegularExpression:
+    """An expression that has to match a whole text.
 
-    def __init__(self, node: _Node, work: Work) -> None:
+    >>> RegularExpression("orders-[0-9]+|returns", Work(10_000)).matches("orders-7")
+    True
+    """
+
+    def __init__(
+        self, pattern: str, work: Work, alphabet: frozenset[str] = TOPIC_CHARACTERS
+    ) -> None:
+        """Compile an expression for texts of an alphabet; `work` limits that and all matching.
+
+        Raises ValueError if RE2/J would reject it, or it is too large, and TooMuchWorkError.
+        """
+        if len(pattern) > _MAX_CHARACTERS:
+            raise ValueError("it is too large")
+        work.spend(len(pattern) * len(alphabet) * _WORK_OF_A_CHARACTER)
         self._work = work
+        #: The automaton; the instruction after the last one is its end.
         self._steps: list[_Step] = []
         #: Counted even if it adds no instruction: an empty group can be repeated without end.
         self._nodes = 0
-        self._add(node)
+        self._add(_Parser(pattern, alphabet).parse())
         self._has_assertions = any(isinstance(step.condition, _Assertion) for step in self._steps)
         #: The states after a character, by those before it: names have the same few characters.
         #: Only if there are no assertions, which depend on the place in the name.
@@ -481,6 +471,16 @@ class _Program:
         #: Each of these sets once: comparing equal ones that are not identical takes long.
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._remembered_states = 0
+
+    def matches(self, text: str) -> bool:
+        """Return whether the whole text matches. Raises TooMuchWorkError."""
+        states = self._reachable({0}, text, 0)
+        for position, character in enumerate(text):
+            self._work.spend(1)
+            states = self._move(states, text, position, character)
+            if not states:
+                return False
+        return len(self._steps) in states
 
     def _append(self, step: _Step) -> int:
         self._steps.append(step)
@@ -529,16 +529,6 @@ class _Program:
             self._add(repeat.node)
         for fork in forks:
             self._steps[fork] = _Step(None, (fork + 1, len(self._steps)))
-
-    def matches(self, text: str) -> bool:
-        """Return whether the whole text matches."""
-        states = self._reachable({0}, text, 0)
-        for position, character in enumerate(text):
-            self._work.spend(1)
-            states = self._move(states, text, position, character)
-            if not states:
-                return False
-        return len(self._steps) in states
 
     def _move(
         self, states: frozenset[int], text: str, position: int, character: str

@@ -33,7 +33,6 @@ class Timer:
     __slots__ = ("_action", "_timers", "deadline")
 
     def __init__(self, timers: Timers, deadline: float, action: Action) -> None:
-        """Create a pending timer; called by `Timers.schedule`."""
         self._timers = timers
         self._action: Action | None = action
         #: When the action is due, in seconds since 1970.

@@ -3,19 +3,29 @@
 The controller's part of a broker (Kafka's ReplicationControlManager and ProducerIdControlManager),
 together with the partitions' logs. All brokers of a cluster share one state and one log for each
 partition. Leaders and in-sync replicas, and how both change when a broker stops, are as in Kafka
-(`leadership`), but nothing is copied, so no replica lags or is truncated unless a test wants it.
-A request that changes many topics plans the changes (`change_topics`) and writes them to disk once.
+(`partition`), but nothing is copied, so no replica lags or is truncated unless a test wants it.
 This module does not deal with requests: handlers call it and turn RefusedError into responses.
+
+The cluster's id, its topics and the producer ids used so far are stored in `cluster.json`, with a
+data directory, otherwise only in memory:
+
+- Memory always matches the disk: if a write fails, nothing changes.
+- A change takes effect, and is acknowledged, only after it has been written.
+- A request causes one write, however much it changes, because every write is flushed to disk: one
+  that changes many topics plans the changes first (`change_topics`).
 """
 
 from __future__ import annotations
 
+import base64
+import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.timers import Timers
 from spark_kafka_sink.devbroker.base.topic_names import (
     COORDINATOR_PARTITIONS,
@@ -23,7 +33,6 @@ from spark_kafka_sink.devbroker.base.topic_names import (
     TRANSACTION_STATE_TOPIC,
     coordinator_partition,
 )
-from spark_kafka_sink.devbroker.cluster.cluster_record import ClusterRecord
 from spark_kafka_sink.devbroker.cluster.partition import (
     NO_LEADER,
     Leadership,
@@ -35,13 +44,13 @@ from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges, Topic
 from spark_kafka_sink.devbroker.groups.group_coordinator import GroupCoordinator
 from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
 from spark_kafka_sink.devbroker.log.log_manager import LogManager
+from spark_kafka_sink.devbroker.log.storage.data_directory import StoredCluster, StoredTopic
 from spark_kafka_sink.devbroker.transactions.transaction_coordinator import TransactionCoordinator
 from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Hashable, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -52,6 +61,8 @@ if TYPE_CHECKING:
 #: Internal topics whose partition leaders are coordinators.
 _COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 _REPLICATION_FACTOR = 3
+#: How many producer ids are reserved at once (ProducerIdsBlock).
+_PRODUCER_ID_BLOCK_SIZE = 1000
 
 
 def coordinates(topic_partition: TopicPartition) -> bool:
@@ -70,7 +81,6 @@ class CoordinatorLeaders:
     """
 
     def __init__(self, cluster: ClusterState) -> None:
-        """Start without placing anything."""
         self._cluster = cluster
         self._leaders: dict[str, list[Leadership]] = {}
         #: By internal topic.
@@ -151,7 +161,10 @@ class ClusterState:
         self.broker_ids: set[int] = set()
         #: The addresses of their other listeners, by the listener's name.
         self.other_addresses: dict[str, dict[int, Node]] = {}
-        self.record = ClusterRecord(self.logs, cluster_id)
+        self._stored = StoredCluster(
+            cluster_id=cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        )
+        self._next_producer_id = 0
         self.topic_index = Topics()
         self._changed: set[Hashable] = set()
         self._coordinators = CoordinatorLeaders(self)
@@ -168,10 +181,16 @@ class ClusterState:
             return
         stored = self.logs.open(now)
         try:
-            self.record.open(stored, self._coordinators.logs)
+            if stored is None:
+                ids = {name: uuid.uuid4() for name in self._coordinators.logs}
+                self._store(StoredCluster(cluster_id=self.cluster_id, internal_topic_ids=ids))
+            else:
+                self._stored = stored
+            # The unused ids of the last block are skipped.
+            self._next_producer_id = self._stored.next_producer_id
             self._load_topics()
             for name, log in self._coordinators.logs.items():
-                log.open(self.record.internal_topic_ids[name], now)
+                log.open(self._stored.internal_topic_ids[name], now)
             self.logs.remove_strays()
             self.transactions.load(now)
             self.groups.load(self.topic_index.names, now)
@@ -201,8 +220,32 @@ class ClusterState:
         self._coordinators.clear()
         self.topic_index.clear()
 
+    def write_topics(self, changed: Mapping[str, Topic | None]) -> None:
+        """Store new or changed topics; None removes one.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        topics = dict(self._stored.topics)
+        for name, topic in changed.items():
+            if topic is None:
+                topics.pop(name, None)
+            else:
+                topics[name] = StoredTopic(
+                    name=name,
+                    topic_id=topic.topic_id,
+                    configs=topic.overrides,
+                    replicas=tuple(partition.replicas for partition in topic.partitions),
+                )
+        self._store(replace(self._stored, topics=topics))
+
+    def _store(self, stored: StoredCluster) -> None:
+        if self.logs.data is not None:
+            with refused_if_disk_fails("the topics of the cluster cannot be stored"):
+                self.logs.data.write_cluster(stored)
+        self._stored = stored
+
     def _load_topics(self) -> None:
-        for stored in self.record.topics:
+        for stored in self._stored.topics.values():
             topic = Topic(
                 name=stored.name,
                 topic_id=stored.topic_id,
@@ -223,7 +266,7 @@ class ClusterState:
     @property
     def cluster_id(self) -> str:
         """The cluster's id."""
-        return self.record.cluster_id
+        return self._stored.cluster_id
 
     @property
     def controller_id(self) -> int:
@@ -476,4 +519,13 @@ class ClusterState:
 
         Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if a new block cannot be stored.
         """
-        return self.record.next_producer_id()
+        producer_id = self._next_producer_id
+        if producer_id >= self._stored.next_producer_id:
+            block_end = producer_id + _PRODUCER_ID_BLOCK_SIZE
+            try:
+                self._store(replace(self._stored, next_producer_id=block_end))
+            except RefusedError as refused:
+                code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                raise RefusedError(code, refused.message) from refused
+        self._next_producer_id += 1
+        return producer_id

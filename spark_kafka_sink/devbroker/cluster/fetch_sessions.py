@@ -20,6 +20,7 @@ from __future__ import annotations
 import secrets
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -145,59 +146,30 @@ class _Session:
 
 
 class FetchContext:
-    """The session of one request: here, of a request that has none."""
-
-    def __init__(self, partitions: Sequence[RequestedPartition]) -> None:
-        self.partitions = partitions
-
-    def respond(
-        self,
-        results: Sequence[PartitionResult],
-        now_ms: int,  # noqa: ARG002 - only a new session needs it
-    ) -> SessionResponse:
-        """Return the response that has these results, and update the session."""
-        return SessionResponse(NO_SESSION, results=results)
-
-    def throttle(self) -> SessionResponse:
-        """Return the response to a client that has exceeded a quota: it has no partitions."""
-        return SessionResponse(NO_SESSION)
-
-
-class _FullFetch(FetchContext):
-    """A request that opens a session."""
+    """The session of one request: one that it continues, one that it opens, or none."""
 
     def __init__(
         self,
-        cache: FetchSessions,
         partitions: Sequence[RequestedPartition],
         *,
-        uses_topic_ids: bool,
+        session: _Session | None = None,
+        open_session: Callable[[Sequence[PartitionResult], int], int] | None = None,
     ) -> None:
-        super().__init__(partitions)
-        self._cache = cache
-        self._uses_topic_ids = uses_topic_ids
+        self.partitions = partitions
+        self._session = session
+        self._open_session = open_session
+        self._epoch = _INITIAL_EPOCH if session is None else session.epoch
 
     def respond(self, results: Sequence[PartitionResult], now_ms: int) -> SessionResponse:
-        session_id = self._cache.open(results, now_ms, uses_topic_ids=self._uses_topic_ids)
-        return SessionResponse(session_id, results=results)
-
-
-class _IncrementalFetch(FetchContext):
-    """A request that continues a session."""
-
-    def __init__(self, session: _Session, find_name: Callable[[uuid.UUID], str | None]) -> None:
-        for cached in session.partitions.values():
-            requested = cached.requested
-            if requested.topic is None:
-                cached.requested = requested._replace(topic=find_name(requested.topic_id))
-        super().__init__([cached.requested for cached in session.partitions.values()])
-        self._session = session
-        self._epoch = session.epoch
-
-    def respond(self, results: Sequence[PartitionResult], now_ms: int) -> SessionResponse:  # noqa: ARG002
+        """Return the response that has these results, and update the session."""
         session = self._session
+        if session is None:
+            session_id = NO_SESSION
+            if self._open_session is not None:
+                session_id = self._open_session(results, now_ms)
+            return SessionResponse(session_id, results=results)
         if session.epoch != self._epoch:
-            return self._out_of_turn()
+            return self.throttle()
         changed = []
         for result in results:
             key = result.requested.key
@@ -209,13 +181,16 @@ class _IncrementalFetch(FetchContext):
         return SessionResponse(session.session_id, results=changed)
 
     def throttle(self) -> SessionResponse:
-        if self._session.epoch != self._epoch:
-            return self._out_of_turn()
-        return SessionResponse(self._session.session_id)
+        """Return the response to a client that has exceeded a quota: it has no partitions.
 
-    def _out_of_turn(self) -> SessionResponse:
-        """Return the response to a request that waited while another one continued its session."""
-        return SessionResponse(self._session.session_id, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        With an error, if the request waited while another one continued its session.
+        """
+        session = self._session
+        if session is None:
+            return SessionResponse(NO_SESSION)
+        in_turn = session.epoch == self._epoch
+        code = ErrorCode.NONE if in_turn else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return SessionResponse(session.session_id, code)
 
 
 class FetchSessions:
@@ -263,7 +238,9 @@ class FetchSessions:
             partitions = list(requested.values())
             if epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
-            return _FullFetch(self, partitions, uses_topic_ids=uses_topic_ids)
+            return FetchContext(
+                partitions, open_session=partial(self._open, uses_topic_ids=uses_topic_ids)
+            )
         session = self._sessions.get(session_id)
         if session is None:
             raise RefusedError(
@@ -294,9 +271,16 @@ class FetchSessions:
             )
         session.last_used_ms = now_ms
         session.epoch = 1 if session.epoch == MAX_INT32 else session.epoch + 1
-        return _IncrementalFetch(session, find_name)
+        for cached in session.partitions.values():
+            topic, topic_id, _ = cached.requested
+            if topic is None:
+                cached.requested = cached.requested._replace(topic=find_name(topic_id))
+        partitions = [cached.requested for cached in session.partitions.values()]
+        return FetchContext(partitions, session=session)
 
-    def open(self, results: Sequence[PartitionResult], now_ms: int, *, uses_topic_ids: bool) -> int:
+    def _open(
+        self, results: Sequence[PartitionResult], now_ms: int, *, uses_topic_ids: bool
+    ) -> int:
         """Open a session and return its id, NO_SESSION if there are too many sessions."""
         size = sum(result.requested.bytes for result in results)
         if not self._make_room(len(results), size, now_ms):

@@ -91,7 +91,6 @@ class TopicChanges:
     """A plan of changes; `ClusterState.change_topics` creates, commits and discards it."""
 
     def __init__(self, cluster: ClusterState) -> None:
-        """Start with an empty plan."""
         self._cluster = cluster
         #: The topics as planned, by name; None for one to delete.
         self._planned: dict[str, Topic | None] = {}
@@ -193,7 +192,7 @@ class TopicChanges:
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
         if self._planned:
-            self._cluster.record.write_topics(self._planned)
+            self._cluster.write_topics(self._planned)
         self._made.clear()
         topics, logs = self._cluster.topic_index, self._cluster.logs
         deleted: list[Topic] = []

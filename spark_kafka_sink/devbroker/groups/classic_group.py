@@ -334,16 +334,12 @@ class ClassicGroup:
 
     def elect_joined_leader(self) -> bool:
         """Elect a leader that has joined, unless the current one has; return False if none has."""
-        leader = self.members.get(self.leader_id or "")
-        if leader is None:
+        joined = [m.member_id for m in self.members.values() if m.awaiting_join is not None]
+        if self.leader_id not in self.members or not joined:
             return False
-        if leader.awaiting_join is not None:
-            return True
-        for member in self.members.values():
-            if member.awaiting_join is not None:
-                self.leader_id = member.member_id
-                return True
-        return False
+        if self.leader_id not in joined:
+            self.leader_id = joined[0]
+        return True
 
     def begin_generation(self) -> None:
         """Start the next generation with the current members."""

@@ -204,27 +204,20 @@ class ConsumerGroup:
         """Return the member with a group instance id, or None."""
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
-    def member(self, member_id: str) -> ConsumerMember:
-        """Return a member. Raises RefusedError with UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
-        return member
+    def member(self, member_id: str, instance_id: str | None = None) -> ConsumerMember:
+        """Return the member with an id; a static one, if there is a group instance id.
 
-    def existing_static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
-        """Return the member with a group instance id.
-
-        Raises RefusedError with UNKNOWN_MEMBER_ID, or with FENCED_INSTANCE_ID if it has another
-        member id.
+        Raises RefusedError with UNKNOWN_MEMBER_ID, or with FENCED_INSTANCE_ID if the static member
+        has another id.
         """
-        member = self.static_member(instance_id)
+        if instance_id is None:
+            member = self.members.get(member_id)
+            unknown = f"Member {member_id} is not a member of group {self.group_id}."
+        else:
+            member = self.static_member(instance_id)
+            unknown = f"Instance id {instance_id} is unknown."
         if member is None:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
-            )
+            raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, unknown)
         if member.member_id != member_id:
             raise RefusedError(
                 ErrorCode.FENCED_INSTANCE_ID,

@@ -218,11 +218,7 @@ class ConsumerGroups:
             if instance_id is None:
                 return group.members.get(member_id, ConsumerMember(member_id=member_id))
             return self._join_static(group, member_id, instance_id)
-        member = (
-            group.member(member_id)
-            if instance_id is None
-            else group.existing_static_member(instance_id, member_id)
-        )
+        member = group.member(member_id, instance_id)
         member.check_epoch(request.member_epoch, _owned(request))
         return member
 
@@ -361,11 +357,7 @@ class ConsumerGroups:
         self, request: ConsumerGroupHeartbeatRequest, now: float
     ) -> ConsumerGroupHeartbeatResponse:
         group = self._find_or_create(request.group_id, create=False)
-        member = (
-            group.member(request.member_id)
-            if request.instance_id is None
-            else group.existing_static_member(request.instance_id, request.member_id)
-        )
+        member = group.member(request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
             after = group.copy()
             after.members[member.member_id] = replace(
@@ -406,13 +398,11 @@ class ConsumerGroups:
 
     def _leaving_member(self, group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
         instance_id, member_id = identity.group_instance_id, identity.member_id
-        if instance_id is None:
-            return group.member(member_id)
-        if not member_id:
+        if instance_id is not None and not member_id:
             # Administrators remove static members by instance id.
             existing = group.static_member(instance_id)
             member_id = "" if existing is None else existing.member_id
-        return group.existing_static_member(instance_id, member_id)
+        return group.member(member_id, instance_id)
 
     def _fence(self, group: ConsumerGroup, member_ids: Iterable[str], now: float) -> None:
         """Remove members and raise the group's epoch. Raises RefusedError."""

@@ -37,7 +37,6 @@ class GroupCoordinator:
     """The coordinator of all groups."""
 
     def __init__(self, cluster: ClusterState, log: CoordinatorLog) -> None:
-        """Start without groups."""
         self._groups: dict[str, ClassicGroup | ConsumerGroup] = {}
         self._log = log
         self.offsets = GroupOffsets(log)

@@ -89,7 +89,6 @@ class TransactionCoordinator:
     """The coordinator of all transactional ids."""
 
     def __init__(self, cluster: ClusterState, log: CoordinatorLog) -> None:
-        """Start without ids."""
         self._cluster = cluster
         self._settings = cluster.settings
         self._timers = cluster.timers
