@@ -42,6 +42,8 @@ LAYERS: dict[str, frozenset[str]] = {
     **dict.fromkeys(_PURE, _BOTTOM),
     "metrics": _BOTTOM | {"config"},
     "record": _BOTTOM | {"private_directory"},
+    # Payloads to columns of Arrow, and back.
+    "formats": _BOTTOM,
     "network": _BOTTOM | {"config", "protocol", "security"},
     "producer": _BOTTOM
     | {"network", "record", "protocol", "config", "metrics", "offset_arguments"},
@@ -106,6 +108,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: (),
         "kernel": (TOP,),
         "arrow": (TOP, "kernel"),
+    },
+    "formats": {
+        TOP: (),
+        "avro": (TOP,),
     },
     "admin": {
         "values": (),
@@ -215,6 +221,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "devbroker/topic_records.py",
         "record/arrow/*.py",
         "consumer/*.py",
+        "formats/*/*.py",
         "spark/sink/*.py",
         "spark/source/*.py",
     ),

@@ -1,0 +1,1 @@
+"""Formats of keys and values: payloads to columns of Arrow. No Kafka, no Spark."""

@@ -1,0 +1,1 @@
+"""Avro: schemas, their resolution, and the plans by which payloads become columns."""

@@ -1,0 +1,168 @@
+"""The columns that values of an Avro schema become, with the types of Spark's `from_avro` (4.2).
+
+They follow Spark's `SchemaConverters`, with these additions: a decimal of more than 38 digits is
+refused, and so is a schema with more columns than `MOST_COLUMNS`.
+
+A general union is a struct with a member for each branch but null, of which one is set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.formats.avro.schema import (
+    Array,
+    DecimalType,
+    Enum,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Schema,
+    Union,
+)
+
+Kind: TypeAlias = Literal["null", "boolean", "number", "bytes", "decimal", "list", "map", "struct"]
+
+MOST_COLUMNS: Final = 10_000
+MOST_DIGITS: Final = 38
+_MICROSECONDS: Final = pa.timestamp("us")
+_INSTANT: Final = pa.timestamp("us", tz="UTC")
+_PRIMITIVES: Final[dict[str, tuple[Kind, Any]]] = {
+    "null": ("null", pa.null()),
+    "boolean": ("boolean", pa.bool_()),
+    "int": ("number", pa.int32()),
+    "long": ("number", pa.int64()),
+    "float": ("number", pa.float32()),
+    "double": ("number", pa.float64()),
+    "bytes": ("bytes", pa.binary()),
+    "string": ("bytes", pa.string()),
+}
+_LOGICAL: Final[dict[str, Any]] = {
+    "date": pa.date32(),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": _INSTANT,
+    "timestamp-micros": _INSTANT,
+    "local-timestamp-millis": _MICROSECONDS,
+    "local-timestamp-micros": _MICROSECONDS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of Arrow, and its children: items, key and value, or members."""
+
+    kind: Kind
+    #: A `pyarrow.DataType`.
+    type: Any
+    nullable: bool
+    #: Its number, in the order in which a walk meets columns before their children.
+    slot: int
+    children: tuple[Column, ...] = ()
+    #: For each branch of the union that the column is for, its member, or None for null.
+    #: A union that has one branch beside null, or is a promotion, has no members.
+    members: tuple[Column | None, ...] = ()
+    #: One past the slots of the column and all below it.
+    end: int = 0
+
+
+def columns_of(schema: Schema) -> Column:
+    """Return the column for values of a schema, with all columns below it.
+
+    Raises `SchemaError` if no column can have them.
+    """
+    return _Numbering().column(schema)
+
+
+class _Numbering:
+    def __init__(self) -> None:
+        self._slots = 0
+
+    def column(self, schema: Schema, *, nullable: bool = False) -> Column:
+        if isinstance(schema, Union):
+            return self._union(schema, nullable=nullable)
+        slot = self._next()
+        children: tuple[Column, ...] = ()
+        kind: Kind
+        kind_type: Any
+        match schema:
+            case Primitive():
+                kind, kind_type = _primitive(schema)
+            case Enum():
+                kind, kind_type = "bytes", pa.string()
+            case Fixed():
+                kind, kind_type = _decimal(schema.logical) or ("bytes", pa.binary())
+            case Array():
+                children = (self.column(schema.items),)
+                kind, kind_type = "list", pa.list_(_field("element", children[0]))
+            case Map():
+                children = (self.column(Primitive("string")), self.column(schema.values))
+                kind = "map"
+                kind_type = pa.map_(pa.string(), _field("value", children[1]))
+            case Record():
+                children = tuple(self.column(field.schema) for field in schema.fields)
+                names = [field.name for field in schema.fields]
+                kind, kind_type = "struct", _struct(names, children)
+        nullable = nullable or kind == "null"
+        return Column(kind, kind_type, nullable, slot, children, end=self._slots)
+
+    def _union(self, schema: Union, *, nullable: bool) -> Column:
+        branches = [branch for branch in schema.branches if branch.type != "null"]
+        nullable = nullable or len(branches) < len(schema.branches)
+        types = {branch.type for branch in branches}
+        if len(branches) == 1:
+            return self.column(branches[0], nullable=nullable)
+        for pair, wider in (({"int", "long"}, "long"), ({"float", "double"}, "double")):
+            if types == pair:
+                return self.column(Primitive(wider), nullable=nullable)
+        slot = self._next()
+        children = tuple(self.column(branch, nullable=True) for branch in branches)
+        names = [f"member{number}" for number in range(len(children))]
+        rest = iter(children)
+        members = tuple(None if branch.type == "null" else next(rest) for branch in schema.branches)
+        return Column(
+            "struct", _struct(names, children), nullable, slot, children, members, self._slots
+        )
+
+    def _next(self) -> int:
+        if self._slots >= MOST_COLUMNS:
+            raise SchemaError(f"Avro: the schema has more than {MOST_COLUMNS} columns")
+        self._slots += 1
+        return self._slots - 1
+
+
+def is_instant_in_millis(schema: Schema) -> bool:
+    """Return whether a value counts milliseconds where its column counts microseconds."""
+    return isinstance(schema, Primitive) and schema.logical in {
+        "timestamp-millis",
+        "local-timestamp-millis",
+    }
+
+
+def _primitive(schema: Primitive) -> tuple[Kind, Any]:
+    kind, kind_type = _PRIMITIVES[schema.type]
+    if isinstance(schema.logical, str):
+        return kind, _LOGICAL.get(schema.logical, kind_type)
+    return _decimal(schema.logical) or (kind, kind_type)
+
+
+def _decimal(logical: str | DecimalType | None) -> tuple[Kind, Any] | None:
+    if not isinstance(logical, DecimalType):
+        return None
+    if logical.precision > MOST_DIGITS:
+        raise SchemaError(
+            f"Avro: a decimal of {logical.precision} digits; Spark has {MOST_DIGITS} at most"
+        )
+    return "decimal", pa.decimal128(logical.precision, logical.scale)
+
+
+def _struct(names: list[str], children: tuple[Column, ...]) -> Any:
+    return pa.struct([_field(name, child) for name, child in zip(names, children, strict=True)])
+
+
+def _field(name: str, column: Column) -> Any:
+    return pa.field(name, column.type, nullable=column.nullable)

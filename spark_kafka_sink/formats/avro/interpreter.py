@@ -1,0 +1,297 @@
+"""Decode one payload at a time by a plan, in Python: the oracle of the compiled kernel.
+
+It says exactly what a plan means, and when a payload is malformed. Nothing but tests runs it on
+more than a few rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+
+from spark_kafka_sink.formats.avro.plan import WIDTH, Op, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.formats.avro.columns import Column
+    from spark_kafka_sink.formats.avro.plan import Plan
+
+_INT_BYTES: Final = 5
+_LONG_BYTES: Final = 10
+#: The most that a byte of a number can say; with the eighth bit, another one follows.
+_SEVEN_BITS: Final = 0x7F
+_INT: Final = range(-(2**31), 2**31)
+_LONG: Final = range(-(2**63), 2**63)
+
+
+class MalformedError(Exception):
+    """A payload is malformed, or does not match the reader's schema."""
+
+
+class Interpreter:
+    """Appends rows to columns of Python objects."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        #: For each slot, its values so far; of a list, the end of each row among its items.
+        self._values: list[list[Any]] = [[] for _ in range(plan.column.end)]
+
+    def append(self, payload: bytes) -> None:
+        """Decode a payload; after `MalformedError`, nothing of it is in the columns."""
+        lengths = [len(values) for values in self._values]
+        try:
+            _Run(self._plan, self._values, payload).run()
+        except MalformedError:
+            for values, length in zip(self._values, lengths, strict=True):
+                del values[length:]
+            raise
+
+    def rows(self) -> list[Any]:
+        """Return the rows, as `pyarrow.Array.to_pylist` returns them, but raw numbers for times."""
+        column = self._plan.column
+        return [self._row(column, row) for row in range(len(self._values[column.slot]))]
+
+    def _row(self, column: Column, row: int) -> Any:
+        value = self._values[column.slot][row]
+        if value is None:
+            return None
+        if column.kind == "struct":
+            names = [column.type.field(number).name for number in range(column.type.num_fields)]
+            return {
+                name: self._row(child, row)
+                for name, child in zip(names, column.children, strict=True)
+            }
+        if column.kind in {"list", "map"}:
+            begin, end = value
+            items = [
+                tuple(self._row(child, item) for child in column.children)
+                for item in range(begin, end)
+            ]
+            return (
+                list(dict(items).items()) if column.kind == "map" else [item for (item,) in items]
+            )
+        return value
+
+
+class _Run:
+    """Decodes one payload."""
+
+    def __init__(self, plan: Plan, values: list[list[Any]], payload: bytes) -> None:
+        self._plan = plan
+        self._values = values
+        self._columns = _by_slot(plan.column)
+        self._data = payload
+        self._position = 0
+        self._limit = len(payload)
+        #: Where to go on in the payload after a default.
+        self._payload = (payload, 0, 0)
+        #: Of each list that is being read: the items left in its block, and where they began.
+        self._lists: list[tuple[int, int]] = []
+
+    def run(self) -> None:
+        operation, program = 0, self._plan.program
+        while program[operation * WIDTH] != Op.END:
+            op, *arguments = program[operation * WIDTH : (operation + 1) * WIDTH]
+            target = self._STEPS[op](self, *arguments)
+            operation = operation + 1 if target is None else target
+        if self._position < self._limit:
+            raise MalformedError("bytes are left behind the value")
+
+    def _go(self, target: int, *_: int) -> int:
+        return target
+
+    def _branch(self, table: int, lines: int, _: int) -> int:
+        branch = self._varint(_LONG_BYTES)
+        if not 0 <= branch < lines:
+            raise MalformedError(f"the union has no branch {branch}")
+        return self._plan.program[(table + branch) * WIDTH]
+
+    def _default(self, offset: int, length: int, _: int) -> None:
+        self._payload = (self._data, self._position, self._limit)
+        self._data, self._position, self._limit = self._plan.constants, offset, offset + length
+
+    def _default_end(self, *_: int) -> None:
+        self._data, self._position, self._limit = self._payload
+
+    def _items(self, slot: int, end: int, _: int) -> int | None:
+        self._lists.append((self._block(), self._length(slot + 1) if slot >= 0 else 0))
+        return None if self._lists[-1][0] else end
+
+    def _items_end(self, slot: int, begin: int, _: int) -> int | None:
+        left, first = self._lists.pop()
+        # A list without items comes here at once.
+        if left and (left := left - 1 or self._block()):
+            self._lists.append((left, first))
+            return begin
+        if slot >= 0:
+            self._values[slot].append((first, self._length(slot + 1)))
+        return None
+
+    def _length(self, slot: int) -> int:
+        return len(self._values[slot])
+
+    def _fail(self, problem: int, *_: int) -> None:
+        raise MalformedError(self._plan.problems[problem])
+
+    def _null(self, slot: int, *_: int) -> None:
+        column = self._columns[slot]
+        # Where a struct is null, its members are neither read nor checked for nulls.
+        is_required_list = column.kind in {"list", "map"} and not column.nullable
+        length = self._length(slot + 1) if is_required_list else 0
+        self._values[slot].append((length, length) if is_required_list else None)
+
+    def _struct(self, slot: int, *_: int) -> None:
+        self._values[slot].append(True)
+
+    def _append_boolean(self, slot: int, *_: int) -> None:
+        self._values[slot].append(self._boolean())
+
+    def _append_integer(self, slot: int, wire: int, factor: int) -> None:
+        number = self._number(wire) * factor
+        if number not in _LONG:
+            raise MalformedError("a timestamp is beyond the range of microseconds")
+        self._values[slot].append(number)
+
+    def _append_float32(self, slot: int, wire: int, _: int) -> None:
+        number = self._number(wire)
+        # From a long in one step: by way of a double it would be rounded twice.
+        is_float = wire == Wire.FLOAT
+        value = number if is_float else float(np.int64(number).astype(np.float32))
+        self._values[slot].append(value)
+
+    def _append_float64(self, slot: int, wire: int, _: int) -> None:
+        self._values[slot].append(float(self._number(wire)))
+
+    def _append_bytes(self, slot: int, is_text: int, _: int) -> None:
+        data = self._bytes(self._varint(_LONG_BYTES))
+        self._values[slot].append(_text(data) if is_text else data)
+
+    def _append_fixed(self, slot: int, size: int, _: int) -> None:
+        self._values[slot].append(self._bytes(size))
+
+    def _append_decimal(self, slot: int, size: int, digits: int) -> None:
+        data = self._bytes(self._varint(_LONG_BYTES) if size < 0 else size)
+        unscaled = int.from_bytes(data, "big", signed=True)
+        if abs(unscaled) >= 10**digits:
+            raise MalformedError(f"a decimal has more than {digits} digits")
+        figures = tuple(map(int, str(abs(unscaled))))
+        scale = self._columns[slot].type.scale
+        self._values[slot].append(Decimal((int(unscaled < 0), figures, -scale)))
+
+    def _append_symbol(self, slot: int, table: int, lines: int) -> None:
+        line = table + self._symbol(lines)
+        offset, length = self._plan.program[line * WIDTH : line * WIDTH + 2]
+        if length < 0:
+            raise MalformedError("the reader's enum lacks the writer's symbol, and has no default")
+        self._values[slot].append(self._plan.constants[offset : offset + length].decode())
+
+    def _symbol(self, symbols: int) -> int:
+        index = self._varint(_INT_BYTES)
+        if not 0 <= index < symbols:
+            raise MalformedError(f"the enum has no symbol {index}")
+        return index
+
+    def _skip(self, wire: int, size: int, _: int) -> None:
+        match wire:
+            case Wire.BYTES:
+                self._bytes(self._varint(_LONG_BYTES))
+            case Wire.FIXED:
+                self._bytes(size)
+            case Wire.BOOLEAN:
+                self._boolean()
+            case Wire.SYMBOL:
+                self._symbol(size)
+            case Wire.EMPTY_ITEMS:
+                while self._block():
+                    pass
+            case _:
+                self._number(wire)
+
+    def _number(self, wire: int) -> Any:
+        match wire:
+            case Wire.INT:
+                return self._varint(_INT_BYTES)
+            case Wire.LONG:
+                return self._varint(_LONG_BYTES)
+            case Wire.FLOAT:
+                return struct.unpack("<f", self._bytes(4))[0]
+            case _:
+                return struct.unpack("<d", self._bytes(8))[0]
+
+    def _boolean(self) -> bool:
+        [byte] = self._bytes(1)
+        if byte > 1:
+            raise MalformedError(f"a boolean is {byte}")
+        return bool(byte)
+
+    def _block(self) -> int:
+        """Return the number of items in the next block of a list."""
+        count = self._varint(_LONG_BYTES)
+        if count < 0:
+            size = self._varint(_LONG_BYTES)
+            if not 0 <= size <= self._limit - self._position:
+                raise MalformedError(f"a block of {size} bytes is longer than the payload")
+            count = -count
+        if count not in _LONG:
+            raise MalformedError("a block has more items than a long can count")
+        return count
+
+    def _bytes(self, size: int) -> bytes:
+        if not 0 <= size <= self._limit - self._position:
+            raise MalformedError(f"a value of {size} bytes is longer than the payload")
+        data = self._data[self._position : self._position + size]
+        self._position += size
+        return data
+
+    def _varint(self, most_bytes: int) -> int:
+        number = 0
+        for index in range(most_bytes):
+            [byte] = self._bytes(1)
+            number |= (byte & _SEVEN_BITS) << 7 * index
+            if byte <= _SEVEN_BITS:
+                value = number >> 1 ^ -(number & 1)
+                if value not in (_INT if most_bytes == _INT_BYTES else _LONG):
+                    break
+                return value
+        raise MalformedError("a number has more bits than its type")
+
+    #: Each does one operation, and returns which one follows if it is not the next.
+    _STEPS: ClassVar[dict[int, Callable[..., int | None]]] = {
+        Op.BOOLEAN: _append_boolean,
+        Op.INT32: _append_integer,
+        Op.INT64: _append_integer,
+        Op.FLOAT32: _append_float32,
+        Op.FLOAT64: _append_float64,
+        Op.BYTES: _append_bytes,
+        Op.FIXED: _append_fixed,
+        Op.DECIMAL: _append_decimal,
+        Op.SYMBOL: _append_symbol,
+        Op.NULL: _null,
+        Op.STRUCT: _struct,
+        Op.ITEMS: _items,
+        Op.ITEMS_END: _items_end,
+        Op.SKIP: _skip,
+        Op.BRANCH: _branch,
+        Op.GO: _go,
+        Op.DEFAULT: _default,
+        Op.DEFAULT_END: _default_end,
+        Op.FAIL: _fail,
+    }
+
+
+def _by_slot(column: Column) -> dict[int, Column]:
+    columns = {column.slot: column}
+    for child in column.children:
+        columns |= _by_slot(child)
+    return columns
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise MalformedError("a string is not UTF-8") from None
