@@ -28,16 +28,15 @@ from spark_kafka_sink.admin.requests.acls import (
     describe_acls_call,
     described_acls,
 )
-from spark_kafka_sink.admin.requests.cluster import describe_cluster_call, described_cluster
 from spark_kafka_sink.admin.requests.configs import altering_configs, describing_configs
 from spark_kafka_sink.admin.requests.groups import (
     commit_offsets_call,
     delete_offsets_call,
     deleting_groups,
-    describe_groups,
+    describe_all_groups,
     fetch_offsets_call,
     fetched_offsets,
-    list_groups,
+    list_all_groups,
     refused_offsets,
     undeleted_offsets,
 )
@@ -50,13 +49,15 @@ from spark_kafka_sink.admin.requests.topics import (
     creating_partitions,
     creating_topics,
     deleting_topics,
+    describe_cluster_call,
+    described_cluster,
     describing_topics,
     listed_topics,
     metadata_call,
 )
 from spark_kafka_sink.admin.requests.transactions import (
     describing_transactions,
-    list_transactions,
+    list_all_transactions,
 )
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_STATES
 from spark_kafka_sink.admin.values import (
@@ -331,7 +332,7 @@ class AdminClient(BlockingClient):
         chosen_states = among("states", states, GROUP_STATES)
         chosen_types = among("types", types, GROUP_TYPES)
         return self._run(
-            lambda calls, deadline: list_groups(
+            lambda calls, deadline: list_all_groups(
                 calls, deadline, states=chosen_states, types=chosen_types
             ),
             timeout,
@@ -352,7 +353,7 @@ class AdminClient(BlockingClient):
         """
         ids = several("group_ids", group_ids)
         described = self._run(
-            lambda calls, deadline: describe_groups(
+            lambda calls, deadline: describe_all_groups(
                 calls, ids, deadline, include_authorized_operations=include_authorized_operations
             ),
             timeout,
@@ -387,8 +388,7 @@ class AdminClient(BlockingClient):
         text_of(group_id, "group_id")
         places = None if partitions is None else partitions_of(partitions)
         call = fetch_offsets_call(group_id, places, require_stable=require_stable)
-        offsets, errors = fetched_offsets(self._call(call, timeout), call.what)
-        return all_of(call.what, ItemResults(offsets, errors))
+        return all_of(call.what, fetched_offsets(self._call(call, timeout), call.what))
 
     def alter_consumer_group_offsets(
         self,
@@ -410,9 +410,9 @@ class AdminClient(BlockingClient):
             self._check(timeout)
             return
         call = commit_offsets_call(group_id, committed)
-        refused = refused_offsets(self._call(call, timeout), call.what)
-        done = dict.fromkeys(committed.keys() - refused.keys())
-        all_of(call.what, ItemResults(done, dict(refused)))
+        errors = refused_offsets(self._call(call, timeout), call.what)
+        done = dict.fromkeys(committed.keys() - errors.keys())
+        all_of(call.what, ItemResults(done, dict(errors)))
 
     def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -431,7 +431,7 @@ class AdminClient(BlockingClient):
         call = delete_offsets_call(group_id, places)
         errors = undeleted_offsets(self._call(call, timeout), call.what)
         done = dict.fromkeys(set(places) - errors.keys())
-        all_of(call.what, ItemResults(done, errors))
+        all_of(call.what, ItemResults(done, dict(errors)))
 
     # --- access control lists
 
@@ -492,7 +492,7 @@ class AdminClient(BlockingClient):
         if transactional_id_pattern is not None:
             text_of(transactional_id_pattern, "transactional_id_pattern")
         listed = self._run(
-            lambda calls, deadline: list_transactions(
+            lambda calls, deadline: list_all_transactions(
                 calls,
                 deadline,
                 states=chosen_states,

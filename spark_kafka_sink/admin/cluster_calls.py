@@ -122,6 +122,26 @@ class Call(Generic[ResponseT]):
     #: Retriable codes that are nevertheless returned to the caller.
     accepts: frozenset[int] = frozenset()
 
+    @classmethod
+    def of(
+        cls,
+        destination: Destination,
+        request: ApiRequest[ResponseT],
+        what: str,
+        error_codes: Callable[[ResponseT], Sequence[int]] = lambda _: (),
+        *,
+        accepts: frozenset[int] = frozenset(),
+        max_version: int | None = None,
+    ) -> Call[ResponseT]:
+        """Return the call of a request that does not depend on the versions of the broker."""
+        return cls(
+            destination=destination,
+            build=lambda _: (request, max_version),
+            what=what,
+            error_codes=error_codes,
+            accepts=accepts,
+        )
+
 
 class ClusterCalls:
     """The calls to one cluster; see the module. `close` it."""
@@ -373,8 +393,7 @@ class ClusterCalls:
             deadline,
         )
         code, node = _only_coordinator(response)
-        if code:
-            raise broker_error(code, what)
+        check(code, what)
         self._coordinators[key] = node
         return node
 
@@ -459,8 +478,13 @@ def raised(outcome: T | KafkaError) -> T:
     return outcome
 
 
-def refusal(code: int, what: str, message: str | None) -> BrokerError:
-    """Return the error for a code; `what` was refused, and `message` is the broker's, if any."""
+def error_in(code: int, what: str, message: str | None = None) -> BrokerError | None:
+    """Return the error for a code in a response, or None for 0.
+
+    `what` was refused, and `message` is the broker's own, if it has one.
+    """
+    if not code:
+        return None
     error = broker_error(code, what)
     if not message:
         return error
@@ -471,6 +495,13 @@ def refusal(code: int, what: str, message: str | None) -> BrokerError:
         retriable=error.retriable,
         invalid_metadata=error.invalid_metadata,
     )
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raise the error for a code in a response, unless it is 0; see `error_in`."""
+    error = error_in(code, what, message)
+    if error is not None:
+        raise error
 
 
 def out_of_time(what: str, cause: KafkaError | None) -> KafkaTimeoutError:
@@ -506,11 +537,7 @@ def _find_coordinators(keys: Sequence[_Key]) -> Call[FindCoordinatorResponse]:
     request = FindCoordinatorRequest(
         key_type=keys[0][0], coordinator_keys=tuple(name for _, name in keys)
     )
-    return Call(
-        destination=AnyBroker(),
-        build=lambda _: (request, None),
-        what=f"FindCoordinator of {len(keys)} ids",
-    )
+    return Call.of(AnyBroker(), request, f"FindCoordinator of {len(keys)} ids")
 
 
 def _only_coordinator(response: FindCoordinatorResponse) -> tuple[int, Node]:

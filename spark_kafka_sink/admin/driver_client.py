@@ -39,7 +39,7 @@ from spark_kafka_sink.admin.requests.transactions import (
     end_transaction_call,
     ended_transaction,
     init_producer_id_call,
-    list_transactions,
+    list_all_transactions,
     produce_call,
     produced_error,
 )
@@ -129,7 +129,7 @@ class DriverClient(BlockingClient):
         condition for brokers that support patterns (KIP-1152).
         """
         listed = self._run(
-            lambda calls, deadline: list_transactions(
+            lambda calls, deadline: list_all_transactions(
                 calls, deadline, states=states, pattern=pattern
             ),
             timeout,

@@ -14,7 +14,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, out_of_time
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, out_of_time
 from spark_kafka_sink.errors import (
     AdminError,
     AuthenticationError,
@@ -30,8 +30,9 @@ from spark_kafka_sink.protocol.schema import ResponseT
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls, Destination
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.protocol.schema import ApiRequest
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -73,6 +74,34 @@ class ItemRequest(Generic[KeyT, ResponseT, ValueT]):
     forget: Callable[[ClusterCalls, Sequence[KeyT]], None] = lambda _calls, _keys: None
     #: Whether the controller answers, which knows all topics, unlike other brokers.
     is_for_controller: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        request: Callable[[Sequence[KeyT], int], ApiRequest[ResponseT]],
+        read: Callable[[ResponseT, Sequence[KeyT]], Iterable[tuple[KeyT, ValueT | KafkaError]]],
+        *,
+        route: Callable[
+            [ClusterCalls, Sequence[KeyT], float], Awaitable[Routes[KeyT]]
+        ] = to_any_broker,
+        forget: Callable[[ClusterCalls, Sequence[KeyT]], None] = lambda _calls, _keys: None,
+        is_for_controller: bool = False,
+    ) -> ItemRequest[KeyT, ResponseT, ValueT]:
+        """Return a kind of request that does not depend on the versions of the broker.
+
+        `request` builds it for some items; the number is that of the milliseconds that are left.
+        """
+        return cls(
+            what=what,
+            build=lambda destination, keys, seconds: Call.of(
+                destination, request(keys, int(seconds * 1000)), what
+            ),
+            read=read,
+            route=route,
+            forget=forget,
+            is_for_controller=is_for_controller,
+        )
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, refusal
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, check, error_in
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.values import (
     AclBinding,
@@ -14,114 +14,83 @@ from spark_kafka_sink.admin.values import (
     ResourcePatternType,
     ResourceType,
 )
-from spark_kafka_sink.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from spark_kafka_sink.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from spark_kafka_sink.protocol.messages.describe_acls import DescribeAclsRequest
+from spark_kafka_sink.protocol.messages import create_acls, delete_acls, describe_acls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from spark_kafka_sink.admin.cluster_calls import Destination
     from spark_kafka_sink.errors import KafkaError
-    from spark_kafka_sink.protocol.messages.create_acls import CreateAclsResponse
-    from spark_kafka_sink.protocol.messages.delete_acls import (
-        DeleteAclsFilterResult,
-        DeleteAclsMatchingAcl,
-        DeleteAclsResponse,
-    )
-    from spark_kafka_sink.protocol.messages.describe_acls import (
-        AclDescription,
-        DescribeAclsResource,
-        DescribeAclsResponse,
-    )
 
 
-def describe_acls_call(acl_filter: AclBindingFilter) -> Call[DescribeAclsResponse]:
+def describe_acls_call(acl_filter: AclBindingFilter) -> Call[describe_acls.DescribeAclsResponse]:
     """Build the call that lists the ACLs that match a filter."""
-    request = DescribeAclsRequest(**_filter_fields(acl_filter))
-    return Call(
-        destination=AnyBroker(),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: (answer.error_code,),
-        what="DescribeAcls",
-    )
+    request = describe_acls.DescribeAclsRequest(**_filter_fields(acl_filter))
+    return Call.of(AnyBroker(), request, "DescribeAcls", lambda answer: (answer.error_code,))
 
 
-def described_acls(response: DescribeAclsResponse) -> list[AclBinding]:
+def described_acls(response: describe_acls.DescribeAclsResponse) -> list[AclBinding]:
     """Return the ACLs in a response; raises BrokerError."""
-    if response.error_code:
-        raise refusal(response.error_code, "DescribeAcls", response.error_message)
+    check(response.error_code, "DescribeAcls", response.error_message)
     return [_binding(resource, acl) for resource in response.resources for acl in resource.acls]
 
 
-def creating_acls() -> ItemRequest[AclBinding, CreateAclsResponse, None]:
+def creating_acls() -> ItemRequest[AclBinding, create_acls.CreateAclsResponse, None]:
     """Describe the request that creates ACLs."""
-
-    def build(
-        destination: Destination, bindings: Sequence[AclBinding], _seconds: float
-    ) -> Call[CreateAclsResponse]:
-        request = CreateAclsRequest(
-            creations=tuple(
-                AclCreation(
-                    resource_type=binding.resource_type,
-                    resource_name=binding.name,
-                    resource_pattern_type=binding.pattern_type,
-                    principal=binding.principal,
-                    host=binding.host,
-                    operation=binding.operation,
-                    permission_type=binding.permission_type,
-                )
-                for binding in bindings
-            )
-        )
-        return Call(destination=destination, build=lambda _: (request, None), what="CreateAcls")
-
-    def read(
-        response: CreateAclsResponse, bindings: Sequence[AclBinding]
-    ) -> Iterator[tuple[AclBinding, KafkaError | None]]:
-        # A response that is too short leaves the rest without a result, which is an error.
-        for binding, result in zip(bindings, response.results, strict=False):
-            code = result.error_code
-            yield binding, refusal(code, "CreateAcls", result.error_message) if code else None
-
-    return ItemRequest(what="CreateAcls", build=build, read=read)
+    return ItemRequest.of(
+        "CreateAcls",
+        lambda bindings, _: create_acls.CreateAclsRequest(
+            creations=tuple(map(_creation, bindings))
+        ),
+        lambda response, bindings: (
+            (binding, error_in(result.error_code, "CreateAcls", result.error_message))
+            # A response that is too short leaves the rest without a result, which is an error.
+            for binding, result in zip(bindings, response.results, strict=False)
+        ),
+    )
 
 
-def deleting_acls() -> ItemRequest[AclBindingFilter, DeleteAclsResponse, tuple[AclBinding, ...]]:
+def _creation(binding: AclBinding) -> create_acls.AclCreation:
+    return create_acls.AclCreation(
+        resource_type=binding.resource_type,
+        resource_name=binding.name,
+        resource_pattern_type=binding.pattern_type,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation,
+        permission_type=binding.permission_type,
+    )
+
+
+def deleting_acls() -> ItemRequest[
+    AclBindingFilter, delete_acls.DeleteAclsResponse, tuple[AclBinding, ...]
+]:
     """Describe the request that deletes the ACLs that match filters."""
-
-    def build(
-        destination: Destination, filters: Sequence[AclBindingFilter], _seconds: float
-    ) -> Call[DeleteAclsResponse]:
-        request = DeleteAclsRequest(
-            filters=tuple(DeleteAclsFilter(**_filter_fields(acl_filter)) for acl_filter in filters)
-        )
-        return Call(destination=destination, build=lambda _: (request, None), what="DeleteAcls")
-
-    def read(
-        response: DeleteAclsResponse, filters: Sequence[AclBindingFilter]
-    ) -> Iterator[tuple[AclBindingFilter, tuple[AclBinding, ...] | KafkaError]]:
-        for acl_filter, result in zip(filters, response.filter_results, strict=False):
-            yield acl_filter, _deleted(result)
-
-    return ItemRequest(what="DeleteAcls", build=build, read=read)
+    return ItemRequest.of(
+        "DeleteAcls",
+        lambda filters, _: delete_acls.DeleteAclsRequest(
+            filters=tuple(
+                delete_acls.DeleteAclsFilter(**_filter_fields(acl_filter)) for acl_filter in filters
+            )
+        ),
+        lambda response, filters: zip(
+            filters, map(_deleted, response.filter_results), strict=False
+        ),
+    )
 
 
-def _deleted(result: DeleteAclsFilterResult) -> tuple[AclBinding, ...] | KafkaError:
-    if result.error_code:
-        return refusal(result.error_code, "DeleteAcls", result.error_message)
+def _deleted(result: delete_acls.DeleteAclsFilterResult) -> tuple[AclBinding, ...] | KafkaError:
+    if error := error_in(result.error_code, "DeleteAcls", result.error_message):
+        return error
     bindings = []
     for acl in result.matching_acls:
         binding = _binding(acl, acl)
-        if acl.error_code:
-            return refusal(acl.error_code, f"DeleteAcls of {binding}", acl.error_message)
+        if error := error_in(acl.error_code, f"DeleteAcls of {binding}", acl.error_message):
+            return error
         bindings.append(binding)
     return tuple(bindings)
 
 
 def _binding(
-    resource: DescribeAclsResource | DeleteAclsMatchingAcl,
-    acl: AclDescription | DeleteAclsMatchingAcl,
+    resource: describe_acls.DescribeAclsResource | delete_acls.DeleteAclsMatchingAcl,
+    acl: describe_acls.AclDescription | delete_acls.DeleteAclsMatchingAcl,
 ) -> AclBinding:
     return AclBinding(
         resource_type=ResourceType(resource.resource_type),

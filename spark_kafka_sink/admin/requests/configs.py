@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, raised, refusal
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, error_in, raised
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.values import (
     ConfigEntry,
@@ -15,32 +15,21 @@ from spark_kafka_sink.admin.values import (
 )
 from spark_kafka_sink.errors import BrokerError, NetworkError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages import describe_configs, incremental_alter_configs
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopicConfigs
-from spark_kafka_sink.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-)
-from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
     from spark_kafka_sink.admin.values import AlterConfigOp
     from spark_kafka_sink.errors import KafkaError
-    from spark_kafka_sink.protocol.messages.describe_configs import (
-        DescribeConfigsResourceResult,
-        DescribeConfigsResponse,
-        DescribeConfigsResult,
-    )
-    from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
-        IncrementalAlterConfigsResponse,
-    )
 
+ResultT = TypeVar(
+    "ResultT",
+    describe_configs.DescribeConfigsResult,
+    incremental_alter_configs.AlterConfigsResourceResponse,
+)
 #: The names of ConfigType, by their numbers in responses.
 _TYPE_NAMES: Final = (
     *(None, "BOOLEAN", "STRING", "INT", "SHORT", "LONG"),
@@ -51,49 +40,38 @@ _OF_ONE_BROKER: Final = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LO
 
 def describing_configs(
     *, include_synonyms: bool, include_documentation: bool
-) -> ItemRequest[ConfigResource, DescribeConfigsResponse, dict[str, ConfigEntry]]:
+) -> ItemRequest[ConfigResource, describe_configs.DescribeConfigsResponse, dict[str, ConfigEntry]]:
     """Describe the request for all settings of resources."""
-
-    def build(
-        destination: Destination, resources: Sequence[ConfigResource], _seconds: float
-    ) -> Call[DescribeConfigsResponse]:
-        request = _describe_configs(
+    return ItemRequest.of(
+        "DescribeConfigs",
+        lambda resources, _: _describe_configs(
             resources,
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
-        )
-        return Call(
-            destination=destination, build=lambda _: (request, None), what="DescribeConfigs"
-        )
-
-    def read(
-        response: DescribeConfigsResponse, resources: Sequence[ConfigResource]
-    ) -> Iterator[tuple[ConfigResource, dict[str, ConfigEntry] | BrokerError]]:
-        by_name = _by_type_and_name(resources)
-        for result in response.results:
-            resource = by_name.get((result.resource_type, result.resource_name))
-            if resource is not None:
-                yield resource, _entries(result, f"DescribeConfigs of {resource}")
-
-    return ItemRequest(what="DescribeConfigs", route=_to_their_brokers, build=build, read=read)
+        ),
+        lambda response, resources: (
+            (resource, _entries(result, f"DescribeConfigs of {resource}"))
+            for resource, result in _matched(response.results, resources)
+        ),
+        route=_to_their_brokers,
+    )
 
 
-def describe_topic_configs_call(topic: str) -> Call[DescribeConfigsResponse]:
+def describe_topic_configs_call(topic: str) -> Call[describe_configs.DescribeConfigsResponse]:
     """Build the call for all settings of a topic."""
     resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-    request = _describe_configs([resource])
-    return Call(
-        destination=AnyBroker(),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: (answer.results[0].error_code,),
-        what=f"DescribeConfigs of {resource}",
+    return Call.of(
+        AnyBroker(),
+        _describe_configs([resource]),
+        f"DescribeConfigs of {resource}",
+        lambda answer: (answer.results[0].error_code,),
         # Every broker knows which topics exist, so waiting for a missing one is pointless.
         accepts=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
     )
 
 
 def described_topic_configs(
-    response: DescribeConfigsResponse, what: str
+    response: describe_configs.DescribeConfigsResponse, what: str
 ) -> Mapping[str, str | None]:
     """Return a topic's settings; raises BrokerError, with the broker's own message."""
     entries = raised(_entries(response.results[0], what))
@@ -105,10 +83,10 @@ def _describe_configs(
     *,
     include_synonyms: bool = False,
     include_documentation: bool = False,
-) -> DescribeConfigsRequest:
-    return DescribeConfigsRequest(
+) -> describe_configs.DescribeConfigsRequest:
+    return describe_configs.DescribeConfigsRequest(
         resources=tuple(
-            DescribeConfigsResource(
+            describe_configs.DescribeConfigsResource(
                 resource_type=resource.resource_type,
                 resource_name=resource.name,
                 configuration_keys=None,
@@ -120,61 +98,56 @@ def _describe_configs(
     )
 
 
-def _entries(result: DescribeConfigsResult, what: str) -> dict[str, ConfigEntry] | BrokerError:
-    if result.error_code:
-        return refusal(result.error_code, what, result.error_message)
-    return {config.name: config_entry(config) for config in result.configs}
+def _entries(
+    result: describe_configs.DescribeConfigsResult, what: str
+) -> dict[str, ConfigEntry] | BrokerError:
+    error = error_in(result.error_code, what, result.error_message)
+    return error or {config.name: config_entry(config) for config in result.configs}
 
 
 def altering_configs(
     changes: Mapping[ConfigResource, Sequence[AlterConfigOp]], *, validate_only: bool
-) -> ItemRequest[ConfigResource, IncrementalAlterConfigsResponse, None]:
+) -> ItemRequest[ConfigResource, incremental_alter_configs.IncrementalAlterConfigsResponse, None]:
     """Describe the request that changes settings of resources."""
-
-    def build(
-        destination: Destination, resources: Sequence[ConfigResource], _seconds: float
-    ) -> Call[IncrementalAlterConfigsResponse]:
-        request = IncrementalAlterConfigsRequest(
-            resources=tuple(
-                AlterConfigsResource(
-                    resource_type=resource.resource_type,
-                    resource_name=resource.name,
-                    configs=tuple(
-                        AlterableConfig(
-                            name=change.name, config_operation=change.op, value=change.value
-                        )
-                        for change in changes[resource]
-                    ),
-                )
-                for resource in resources
-            ),
+    what = "IncrementalAlterConfigs"
+    return ItemRequest.of(
+        what,
+        lambda resources, _: incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=tuple(_altered(resource, changes[resource]) for resource in resources),
             validate_only=validate_only,
-        )
-        return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            what="IncrementalAlterConfigs",
-        )
-
-    def read(
-        response: IncrementalAlterConfigsResponse, resources: Sequence[ConfigResource]
-    ) -> Iterator[tuple[ConfigResource, KafkaError | None]]:
-        by_name = _by_type_and_name(resources)
-        for result in response.responses:
-            resource = by_name.get((result.resource_type, result.resource_name))
-            if resource is not None:
-                what, code = f"IncrementalAlterConfigs of {resource}", result.error_code
-                yield resource, refusal(code, what, result.error_message) if code else None
-
-    return ItemRequest(
-        what="IncrementalAlterConfigs", route=_to_their_brokers, build=build, read=read
+        ),
+        lambda response, resources: (
+            (resource, error_in(result.error_code, f"{what} of {resource}", result.error_message))
+            for resource, result in _matched(response.responses, resources)
+        ),
+        route=_to_their_brokers,
     )
 
 
-def _by_type_and_name(
-    resources: Sequence[ConfigResource],
-) -> dict[tuple[int, str], ConfigResource]:
-    return {(resource.resource_type, resource.name): resource for resource in resources}
+def _altered(
+    resource: ConfigResource, changes: Sequence[AlterConfigOp]
+) -> incremental_alter_configs.AlterConfigsResource:
+    return incremental_alter_configs.AlterConfigsResource(
+        resource_type=resource.resource_type,
+        resource_name=resource.name,
+        configs=tuple(
+            incremental_alter_configs.AlterableConfig(
+                name=change.name, config_operation=change.op, value=change.value
+            )
+            for change in changes
+        ),
+    )
+
+
+def _matched(
+    results: Iterable[ResultT], resources: Sequence[ConfigResource]
+) -> Iterator[tuple[ConfigResource, ResultT]]:
+    """Yield the resources with their results; results of other resources are ignored."""
+    by_name = {(int(resource.resource_type), resource.name): resource for resource in resources}
+    for result in results:
+        resource = by_name.get((result.resource_type, result.resource_name))
+        if resource is not None:
+            yield resource, result
 
 
 async def _to_their_brokers(
@@ -199,7 +172,9 @@ async def _to_their_brokers(
     return routes, lost
 
 
-def config_entry(config: DescribeConfigsResourceResult | CreatableTopicConfigs) -> ConfigEntry:
+def config_entry(
+    config: describe_configs.DescribeConfigsResourceResult | CreatableTopicConfigs,
+) -> ConfigEntry:
     """Convert a setting in a response."""
     if isinstance(config, CreatableTopicConfigs):
         return ConfigEntry(

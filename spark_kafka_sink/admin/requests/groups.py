@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from spark_kafka_sink.admin.cluster_calls import (
     Call,
     GroupCoordinatorOf,
+    check,
+    error_in,
     outcomes_of,
     raised,
-    refusal,
 )
-from spark_kafka_sink.admin.item_requests import (
-    ItemRequest,
-    ItemResults,
-    request_items,
-    split,
-)
+from spark_kafka_sink.admin.item_requests import ItemRequest, ItemResults, request_items, split
 from spark_kafka_sink.admin.requests.partitions import by_topic
 from spark_kafka_sink.admin.values import (
     CONSUMER_PROTOCOL_TYPE,
@@ -30,12 +26,7 @@ from spark_kafka_sink.admin.values import (
     MemberDescription,
     authorized_operations,
 )
-from spark_kafka_sink.errors import (
-    BrokerError,
-    DecodeError,
-    KafkaError,
-    UnsupportedVersionError,
-)
+from spark_kafka_sink.errors import BrokerError, DecodeError, KafkaError, UnsupportedVersionError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -47,51 +38,35 @@ from spark_kafka_sink.protocol.group_offsets import (
     fetched_group,
     offset_fetch_request,
 )
-from spark_kafka_sink.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-)
-from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
-from spark_kafka_sink.protocol.messages.describe_groups import (
-    DescribedGroup as ClassicGroup,
-)
-from spark_kafka_sink.protocol.messages.describe_groups import (
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
-from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
-from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
-from spark_kafka_sink.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
+from spark_kafka_sink.protocol.messages import (
+    consumer_group_describe,
+    delete_groups,
+    describe_groups,
+    list_groups,
+    offset_commit,
+    offset_delete,
 )
 from spark_kafka_sink.protocol.primitives import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
     from spark_kafka_sink.admin.item_requests import Routes
     from spark_kafka_sink.model import Node, OffsetAndMetadata
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-    from spark_kafka_sink.protocol.messages.consumer_group_describe import Assignment
-    from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsResponse
-    from spark_kafka_sink.protocol.messages.list_groups import ListGroupsResponse
-    from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
-    from spark_kafka_sink.protocol.messages.offset_delete import OffsetDeleteResponse
-    from spark_kafka_sink.protocol.messages.offset_fetch import (
-        OffsetFetchRequest,
-        OffsetFetchResponse,
-    )
+    from spark_kafka_sink.protocol.messages import offset_fetch
     from spark_kafka_sink.protocol.schema import ApiRequest
 
 T = TypeVar("T")
 #: A description of a group, of the new protocol or of the classic one.
-Group: TypeAlias = DescribedGroup | ClassicGroup
+Group: TypeAlias = consumer_group_describe.DescribedGroup | describe_groups.DescribedGroup
 #: A response with descriptions.
-GroupsT = TypeVar("GroupsT", ConsumerGroupDescribeResponse, DescribeGroupsResponse)
+GroupsT = TypeVar(
+    "GroupsT",
+    consumer_group_describe.ConsumerGroupDescribeResponse,
+    describe_groups.DescribeGroupsResponse,
+)
 
 _CLASSIC_TYPE, _CONSUMER_TYPE = GROUP_TYPES
 #: The state of a group that does not exist, in the responses of older brokers.
@@ -140,19 +115,14 @@ def _forget_coordinators(calls: ClusterCalls, group_ids: Sequence[str]) -> None:
 # --- list
 
 
-async def list_groups(
+async def list_all_groups(
     calls: ClusterCalls, deadline: float, *, states: Sequence[str], types: Sequence[str]
 ) -> list[ConsumerGroupListing]:
     """Return the consumer groups of all brokers, by group id; raises KafkaError."""
-    request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
+    request = list_groups.ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
 
-    def call_for(node: Node) -> Call[ListGroupsResponse]:
-        return Call(
-            destination=node,
-            build=lambda _: (request, None),
-            error_codes=lambda answer: (answer.error_code,),
-            what="ListGroups",
-        )
+    def call_for(node: Node) -> Call[list_groups.ListGroupsResponse]:
+        return Call.of(node, request, "ListGroups", lambda answer: (answer.error_code,))
 
     listed = await calls.list_all(call_for, _listed, deadline)
     # A group that moves to another broker is listed by both for a moment.
@@ -160,9 +130,8 @@ async def list_groups(
     return [listings[group_id] for group_id in sorted(listings)]
 
 
-def _listed(response: ListGroupsResponse, what: str) -> list[ConsumerGroupListing]:
-    if response.error_code:
-        raise broker_error(response.error_code, what)
+def _listed(response: list_groups.ListGroupsResponse, what: str) -> list[ConsumerGroupListing]:
+    check(response.error_code, what)
     return [
         ConsumerGroupListing(
             group_id=group.group_id,
@@ -178,7 +147,7 @@ def _listed(response: ListGroupsResponse, what: str) -> list[ConsumerGroupListin
 # --- describe
 
 
-async def describe_groups(
+async def describe_all_groups(
     calls: ClusterCalls,
     group_ids: Sequence[str],
     deadline: float,
@@ -216,20 +185,23 @@ async def _describe(
     *,
     include_authorized_operations: bool,
 ) -> ItemResults[str, ConsumerGroupDescription]:
-    """Describe groups; those that are not of the new protocol may be classic ones."""
-    new = await request_items(
-        calls,
-        _describing_new_groups(include_authorized_operations=include_authorized_operations),
-        group_ids,
-        deadline,
+    """Describe groups; those that are not of the new protocol (KIP-848) may be classic ones."""
+    # A classic group is GROUP_ID_NOT_FOUND here, and an older broker does not support the request.
+    describing_new = _describing(
+        "ConsumerGroupDescribe",
+        lambda names: consumer_group_describe.ConsumerGroupDescribeRequest(
+            group_ids=names, include_authorized_operations=include_authorized_operations
+        ),
     )
+    new = await request_items(calls, describing_new, group_ids, deadline)
     others = [name for name, error in new.errors.items() if _may_be_classic(error)]
-    classic = await request_items(
-        calls,
-        _describing_classic_groups(include_authorized_operations=include_authorized_operations),
-        others,
-        deadline,
+    describing_classic = _describing(
+        "DescribeGroups",
+        lambda names: describe_groups.DescribeGroupsRequest(
+            groups=names, include_authorized_operations=include_authorized_operations
+        ),
     )
+    classic = await request_items(calls, describing_classic, others, deadline)
     descriptions: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
     for name in group_ids:
         if name in new.results or name in classic.results:
@@ -248,59 +220,25 @@ def _may_be_classic(error: KafkaError) -> bool:
     return isinstance(error, UnsupportedVersionError)
 
 
-def _describing_new_groups(
-    *, include_authorized_operations: bool
-) -> ItemRequest[str, ConsumerGroupDescribeResponse, Group]:
-    """Describe the request for groups of the new protocol (KIP-848).
-
-    A classic group is GROUP_ID_NOT_FOUND, and an older broker does not support the request.
-    """
-    return _describing(
-        "ConsumerGroupDescribe",
-        lambda group_ids: ConsumerGroupDescribeRequest(
-            group_ids=group_ids, include_authorized_operations=include_authorized_operations
-        ),
-    )
-
-
-def _describing_classic_groups(
-    *, include_authorized_operations: bool
-) -> ItemRequest[str, DescribeGroupsResponse, Group]:
-    """Describe the request for groups of the classic protocol."""
-    return _describing(
-        "DescribeGroups",
-        lambda group_ids: DescribeGroupsRequest(
-            groups=group_ids, include_authorized_operations=include_authorized_operations
-        ),
-    )
-
-
 def _describing(
     what: str, request_for: Callable[[tuple[str, ...]], ApiRequest[GroupsT]]
 ) -> ItemRequest[str, GroupsT, Group]:
-    def build(destination: Destination, group_ids: Sequence[str], _seconds: float) -> Call[GroupsT]:
-        request = request_for(tuple(group_ids))
-        return Call(destination=destination, build=lambda _: (request, None), what=what)
-
-    def read(
-        response: GroupsT, _group_ids: Sequence[str]
-    ) -> Iterator[tuple[str, Group | KafkaError]]:
-        for group in response.groups:
-            yield group.group_id, _error_of(group, f"{what} of {group.group_id!r}") or group
-
-    return ItemRequest(
-        what=what,
+    return ItemRequest.of(
+        what,
+        lambda group_ids, _: request_for(tuple(group_ids)),
+        lambda response, _: (
+            (group.group_id, _error_of(group, f"{what} of {group.group_id!r}") or group)
+            for group in response.groups
+        ),
         route=_to_coordinators,
         forget=_forget_coordinators,
-        build=build,
-        read=read,
     )
 
 
 def _error_of(group: Group, what: str) -> KafkaError | None:
     """Return the error in the answer about a group, or None for a consumer group."""
     code = group.error_code
-    if isinstance(group, ClassicGroup) and not code:
+    if isinstance(group, describe_groups.DescribedGroup) and not code:
         if group.group_state == _DEAD:
             code = _NOT_FOUND
         elif group.protocol_type not in {"", CONSUMER_PROTOCOL_TYPE}:
@@ -308,12 +246,12 @@ def _error_of(group: Group, what: str) -> KafkaError | None:
                 f"{what}: it is not a consumer group, but one of the protocol type "
                 f"{group.protocol_type!r}"
             )
-    return refusal(code, what, group.error_message) if code else None
+    return error_in(code, what, group.error_message)
 
 
 def _described_group(group: Group, coordinator: Node) -> ConsumerGroupDescription | KafkaError:
     """Convert the description of a group, or return the error if it cannot be read."""
-    if isinstance(group, DescribedGroup):
+    if isinstance(group, consumer_group_describe.DescribedGroup):
         return _new_group(group, coordinator)
     try:
         return _classic_group(group, coordinator)
@@ -321,7 +259,9 @@ def _described_group(group: Group, coordinator: Node) -> ConsumerGroupDescriptio
         return error
 
 
-def _new_group(group: DescribedGroup, coordinator: Node) -> ConsumerGroupDescription:
+def _new_group(
+    group: consumer_group_describe.DescribedGroup, coordinator: Node
+) -> ConsumerGroupDescription:
     return ConsumerGroupDescription(
         group_id=group.group_id,
         state=group.group_state,
@@ -334,8 +274,8 @@ def _new_group(group: DescribedGroup, coordinator: Node) -> ConsumerGroupDescrip
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 host=member.client_host,
-                assignment=_places(member.assignment),
-                target_assignment=_places(member.target_assignment),
+                assignment=_partitions(member.assignment),
+                target_assignment=_partitions(member.target_assignment),
                 member_epoch=member.member_epoch,
             )
             for member in group.members
@@ -345,7 +285,7 @@ def _new_group(group: DescribedGroup, coordinator: Node) -> ConsumerGroupDescrip
     )
 
 
-def _places(assignment: Assignment) -> tuple[TopicPartition, ...]:
+def _partitions(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(
             TopicPartition(topic.topic_name, partition)
@@ -355,7 +295,9 @@ def _places(assignment: Assignment) -> tuple[TopicPartition, ...]:
     )
 
 
-def _classic_group(group: ClassicGroup, coordinator: Node) -> ConsumerGroupDescription:
+def _classic_group(
+    group: describe_groups.DescribedGroup, coordinator: Node
+) -> ConsumerGroupDescription:
     return ConsumerGroupDescription(
         group_id=group.group_id,
         state=group.group_state,
@@ -406,29 +348,18 @@ def _count(reader: Reader) -> int:
 # --- delete
 
 
-def deleting_groups() -> ItemRequest[str, DeleteGroupsResponse, None]:
+def deleting_groups() -> ItemRequest[str, delete_groups.DeleteGroupsResponse, None]:
     """Describe the request that deletes groups."""
-
-    def build(
-        destination: Destination, group_ids: Sequence[str], _seconds: float
-    ) -> Call[DeleteGroupsResponse]:
-        request = DeleteGroupsRequest(groups_names=tuple(group_ids))
-        return Call(destination=destination, build=lambda _: (request, None), what="DeleteGroups")
-
-    def read(
-        response: DeleteGroupsResponse, _group_ids: Sequence[str]
-    ) -> Iterator[tuple[str, KafkaError | None]]:
-        for result in response.results:
-            code = result.error_code
-            what = f"DeleteGroups of {result.group_id!r}"
-            yield result.group_id, broker_error(code, what) if code else None
-
-    return ItemRequest(
-        what="DeleteGroups",
+    what = "DeleteGroups"
+    return ItemRequest.of(
+        what,
+        lambda group_ids, _: delete_groups.DeleteGroupsRequest(groups_names=tuple(group_ids)),
+        lambda response, _: (
+            (result.group_id, error_in(result.error_code, f"{what} of {result.group_id!r}"))
+            for result in response.results
+        ),
         route=_to_coordinators,
         forget=_forget_coordinators,
-        build=build,
-        read=read,
     )
 
 
@@ -437,17 +368,17 @@ def deleting_groups() -> ItemRequest[str, DeleteGroupsResponse, None]:
 
 def fetch_offsets_call(
     group_id: str, topic_partitions: Sequence[TopicPartition] | None, *, require_stable: bool
-) -> Call[OffsetFetchResponse]:
+) -> Call[offset_fetch.OffsetFetchResponse]:
     """Build the call for the committed offsets of a group: of some partitions, or of all."""
 
-    def build(versions: NodeApiVersions) -> tuple[OffsetFetchRequest, int | None]:
+    def build(versions: NodeApiVersions) -> tuple[offset_fetch.OffsetFetchRequest, int | None]:
         version = versions.version_for(ApiKey.OFFSET_FETCH, LAST_FETCH_WITH_NAMES)
         request = offset_fetch_request(
             group_id, topic_partitions, version, require_stable=require_stable
         )
         return request, LAST_FETCH_WITH_NAMES
 
-    def codes(response: OffsetFetchResponse) -> list[int]:
+    def codes(response: offset_fetch.OffsetFetchResponse) -> list[int]:
         code, committed = fetched_group(response)
         return [code, *(error_code for error_code, _ in committed.values())]
 
@@ -461,104 +392,104 @@ def fetch_offsets_call(
 
 
 def fetched_offsets(
-    response: OffsetFetchResponse, what: str
-) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, KafkaError]]:
+    response: offset_fetch.OffsetFetchResponse, what: str
+) -> ItemResults[TopicPartition, OffsetAndMetadata]:
     """Return the committed offsets in a response, and the errors of other partitions.
 
     Raises BrokerError for an error of the group.
     """
     code, committed = fetched_group(response)
-    if code:
-        raise broker_error(code, what)
-    offsets = {
-        topic_partition: entry
-        for topic_partition, (code, entry) in committed.items()
-        if not code and entry.offset >= 0
-    }
-    errors: dict[TopicPartition, KafkaError] = {
-        topic_partition: broker_error(code, f"{what} for {topic_partition}")
-        for topic_partition, (code, _) in committed.items()
-        if code
-    }
-    return offsets, errors
+    check(code, what)
+    results: ItemResults[TopicPartition, OffsetAndMetadata] = ItemResults({}, {})
+    for topic_partition, (code, entry) in committed.items():
+        if code or entry.offset >= 0:
+            results.add(topic_partition, error_in(code, f"{what} for {topic_partition}") or entry)
+    return results
 
 
 def commit_offsets_call(
     group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-) -> Call[OffsetCommitResponse]:
+) -> Call[offset_commit.OffsetCommitResponse]:
     """Build the call that commits offsets of a group from outside the group.
 
     Kafka accepts them as long as the group has no members, and creates a group that does not exist.
     """
-    request = OffsetCommitRequest(
+    request = offset_commit.OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=-1,
         member_id="",
         topics=commit_topics(offsets),
     )
-    return Call(
-        destination=_ItsCoordinator(group_id),
-        build=lambda _: (request, LAST_COMMIT_WITH_NAMES),
-        error_codes=lambda answer: [code for _, code in commit_codes(answer)],
-        what=f"OffsetCommit of group {group_id!r}",
+    return Call.of(
+        _ItsCoordinator(group_id),
+        request,
+        f"OffsetCommit of group {group_id!r}",
+        lambda answer: [code for _, code in commit_codes(answer)],
         # The topics existed when they were read: waiting does not bring back one that was deleted
         # or that is in another cluster.
         accepts=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+        max_version=LAST_COMMIT_WITH_NAMES,
     )
 
 
-def refused_offsets(response: OffsetCommitResponse, what: str) -> dict[TopicPartition, BrokerError]:
+def refused_offsets(
+    response: offset_commit.OffsetCommitResponse, what: str
+) -> dict[TopicPartition, BrokerError]:
     """Return the partitions whose offsets were refused, and why."""
-    return {
-        topic_partition: broker_error(code, f"{what} for {topic_partition}")
-        for topic_partition, code in commit_codes(response)
-        if code
-    }
+    return _errors(commit_codes(response), what)
 
 
 def delete_offsets_call(
     group_id: str, topic_partitions: Sequence[TopicPartition]
-) -> Call[OffsetDeleteResponse]:
+) -> Call[offset_delete.OffsetDeleteResponse]:
     """Build the call that deletes committed offsets of a group."""
-    request = OffsetDeleteRequest(
+    request = offset_delete.OffsetDeleteRequest(
         group_id=group_id,
         topics=tuple(
-            OffsetDeleteRequestTopic(
+            offset_delete.OffsetDeleteRequestTopic(
                 name=topic,
                 partitions=tuple(
-                    OffsetDeleteRequestPartition(partition_index=partition)
+                    offset_delete.OffsetDeleteRequestPartition(partition_index=partition)
                     for partition in partitions
                 ),
             )
             for topic, partitions in by_topic(topic_partitions).items()
         ),
     )
-    return Call(
-        destination=_ItsCoordinator(group_id),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: [
-            answer.error_code,
-            *(partition.error_code for topic in answer.topics for partition in topic.partitions),
-        ],
-        what=f"OffsetDelete of group {group_id!r}",
+    return Call.of(
+        _ItsCoordinator(group_id),
+        request,
+        f"OffsetDelete of group {group_id!r}",
+        lambda answer: [answer.error_code, *(code for _, code in _deletion_codes(answer))],
         # The topic may have been deleted, and that is why its offset is to be.
         accepts=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
     )
 
 
 def undeleted_offsets(
-    response: OffsetDeleteResponse, what: str
-) -> dict[TopicPartition, KafkaError]:
+    response: offset_delete.OffsetDeleteResponse, what: str
+) -> dict[TopicPartition, BrokerError]:
     """Return the partitions whose offsets were not deleted, and why.
 
     Raises BrokerError for an error of the group.
     """
-    if response.error_code:
-        raise broker_error(response.error_code, what)
+    check(response.error_code, what)
+    return _errors(_deletion_codes(response), what)
+
+
+def _deletion_codes(
+    response: offset_delete.OffsetDeleteResponse,
+) -> Iterator[tuple[TopicPartition, int]]:
+    for topic in response.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition.partition_index), partition.error_code
+
+
+def _errors(
+    codes: Iterable[tuple[TopicPartition, int]], what: str
+) -> dict[TopicPartition, BrokerError]:
     return {
-        topic_partition: broker_error(partition.error_code, f"{what} for {topic_partition}")
-        for topic in response.topics
-        for partition in topic.partitions
-        if partition.error_code
-        for topic_partition in [TopicPartition(topic.name, partition.partition_index)]
+        topic_partition: broker_error(code, f"{what} for {topic_partition}")
+        for topic_partition, code in codes
+        if code
     }

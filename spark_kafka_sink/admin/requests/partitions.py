@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import Call, LeaderOf, refusal
+from spark_kafka_sink.admin.cluster_calls import Call, LeaderOf, check, error_in
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.requests.topics import metadata_call, nodes_of
 from spark_kafka_sink.admin.transaction_values import OpenProducer
@@ -13,20 +13,11 @@ from spark_kafka_sink.errors import UnsupportedVersionError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
-from spark_kafka_sink.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from spark_kafka_sink.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    TopicRequest,
-)
-from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from spark_kafka_sink.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
+from spark_kafka_sink.protocol.messages import (
+    delete_records,
+    describe_producers,
+    fetch,
+    list_offsets,
 )
 
 if TYPE_CHECKING:
@@ -37,13 +28,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
     from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-    from spark_kafka_sink.protocol.messages.delete_records import DeleteRecordsResponse
-    from spark_kafka_sink.protocol.messages.describe_producers import DescribeProducersResponse
-    from spark_kafka_sink.protocol.messages.fetch import FetchResponse
-    from spark_kafka_sink.protocol.messages.list_offsets import (
-        ListOffsetsPartitionResponse,
-        ListOffsetsResponse,
-    )
 
 #: The first ListOffsets version that accepts each of these.
 _SPEC_VERSIONS: Final[Mapping[int, int]] = {
@@ -64,17 +48,19 @@ _READ_COMMITTED: Final = 1
 
 def listing_offsets(
     specs: Mapping[TopicPartition, int], *, is_committed: bool
-) -> ItemRequest[TopicPartition, ListOffsetsResponse, ListedOffset]:
+) -> ItemRequest[TopicPartition, list_offsets.ListOffsetsResponse, ListedOffset]:
     """Describe the request for offsets, each by an `OffsetSpec` or a timestamp."""
 
     def build(
         destination: Destination, topic_partitions: Sequence[TopicPartition], seconds: float
-    ) -> Call[ListOffsetsResponse]:
+    ) -> Call[list_offsets.ListOffsetsResponse]:
         wanted = {topic_partition: specs[topic_partition] for topic_partition in topic_partitions}
         request = _list_offsets(wanted, is_committed=is_committed, timeout_ms=int(seconds * 1000))
         needed = max(_SPEC_VERSIONS.get(spec, 0) for spec in wanted.values())
 
-        def versioned(versions: NodeApiVersions) -> tuple[ListOffsetsRequest, int | None]:
+        def versioned(
+            versions: NodeApiVersions,
+        ) -> tuple[list_offsets.ListOffsetsRequest, int | None]:
             if versions.version_for(ApiKey.LIST_OFFSETS) < needed:
                 raise UnsupportedVersionError(
                     f"ListOffsets: {destination} is too old for one of the offsets requested"
@@ -84,21 +70,16 @@ def listing_offsets(
         return Call(destination=destination, build=versioned, what="ListOffsets")
 
     def read(
-        response: ListOffsetsResponse, _topic_partitions: Sequence[TopicPartition]
+        response: list_offsets.ListOffsetsResponse, _topic_partitions: Sequence[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, ListedOffset | KafkaError]]:
         for topic in response.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if partition.error_code:
-                    yield (
-                        topic_partition,
-                        broker_error(partition.error_code, f"ListOffsets of {topic_partition}"),
-                    )
-                    continue
                 epoch = partition.leader_epoch
                 yield (
                     topic_partition,
-                    ListedOffset(
+                    error_in(partition.error_code, f"ListOffsets of {topic_partition}")
+                    or ListedOffset(
                         offset=partition.offset,
                         timestamp=partition.timestamp,
                         leader_epoch=None if epoch == NO_LEADER_EPOCH else epoch,
@@ -110,7 +91,7 @@ def listing_offsets(
 
 def offset_call(
     topic_partition: TopicPartition, question: int, *, is_committed: bool = False
-) -> Call[ListOffsetsResponse]:
+) -> Call[list_offsets.ListOffsetsResponse]:
     """Build the call for a log's start (EARLIEST_TIMESTAMP) or end (LATEST_TIMESTAMP).
 
     The end is the high watermark or, with `is_committed`, the last stable offset, where
@@ -118,37 +99,37 @@ def offset_call(
     response: a new leader's high watermark may lag behind what its predecessor has acknowledged,
     and until it has caught up, ListOffsets returns an error (KIP-207).
     """
-    request = _list_offsets({topic_partition: question}, is_committed=is_committed)
-    return Call(
-        destination=LeaderOf(topic_partition),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: (_offset_of(answer).error_code,),
-        what=f"ListOffsets of {topic_partition}",
+    return Call.of(
+        LeaderOf(topic_partition),
+        _list_offsets({topic_partition: question}, is_committed=is_committed),
+        f"ListOffsets of {topic_partition}",
+        lambda answer: (_offset_of(answer).error_code,),
     )
 
 
-def listed_offset(response: ListOffsetsResponse, what: str) -> int:
+def listed_offset(response: list_offsets.ListOffsetsResponse, what: str) -> int:
     """Return the offset in a response; raises BrokerError."""
     partition = _offset_of(response)
-    if partition.error_code:
-        raise broker_error(partition.error_code, what)
+    check(partition.error_code, what)
     return partition.offset
 
 
-def _offset_of(response: ListOffsetsResponse) -> ListOffsetsPartitionResponse:
+def _offset_of(
+    response: list_offsets.ListOffsetsResponse,
+) -> list_offsets.ListOffsetsPartitionResponse:
     return response.topics[0].partitions[0]
 
 
 def _list_offsets(
     specs: Mapping[TopicPartition, int], *, is_committed: bool, timeout_ms: int = 0
-) -> ListOffsetsRequest:
-    return ListOffsetsRequest(
+) -> list_offsets.ListOffsetsRequest:
+    return list_offsets.ListOffsetsRequest(
         isolation_level=_READ_COMMITTED if is_committed else _READ_UNCOMMITTED,
         topics=tuple(
-            ListOffsetsTopic(
+            list_offsets.ListOffsetsTopic(
                 name=topic,
                 partitions=tuple(
-                    ListOffsetsPartition(
+                    list_offsets.ListOffsetsPartition(
                         partition_index=partition,
                         timestamp=specs[TopicPartition(topic, partition)],
                     )
@@ -166,18 +147,19 @@ def _list_offsets(
 
 def deleting_records(
     offsets: Mapping[TopicPartition, int],
-) -> ItemRequest[TopicPartition, DeleteRecordsResponse, int]:
+) -> ItemRequest[TopicPartition, delete_records.DeleteRecordsResponse, int]:
     """Describe the request that deletes the records before offsets."""
+    what = "DeleteRecords"
 
-    def build(
-        destination: Destination, topic_partitions: Sequence[TopicPartition], seconds: float
-    ) -> Call[DeleteRecordsResponse]:
-        request = DeleteRecordsRequest(
+    def request(
+        topic_partitions: Sequence[TopicPartition], timeout_ms: int
+    ) -> delete_records.DeleteRecordsRequest:
+        return delete_records.DeleteRecordsRequest(
             topics=tuple(
-                DeleteRecordsTopic(
+                delete_records.DeleteRecordsTopic(
                     name=topic,
                     partitions=tuple(
-                        DeleteRecordsPartition(
+                        delete_records.DeleteRecordsPartition(
                             partition_index=partition,
                             offset=offsets[TopicPartition(topic, partition)],
                         )
@@ -186,67 +168,54 @@ def deleting_records(
                 )
                 for topic, partitions in by_topic(topic_partitions).items()
             ),
-            timeout_ms=int(seconds * 1000),
+            timeout_ms=timeout_ms,
         )
-        return Call(destination=destination, build=lambda _: (request, None), what="DeleteRecords")
 
     def read(
-        response: DeleteRecordsResponse, _topic_partitions: Sequence[TopicPartition]
+        response: delete_records.DeleteRecordsResponse, _topic_partitions: Sequence[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, int | KafkaError]]:
         for topic in response.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
-                code = partition.error_code
-                yield (
-                    topic_partition,
-                    broker_error(code, f"DeleteRecords of {topic_partition}")
-                    if code
-                    else partition.low_watermark,
-                )
+                error = error_in(partition.error_code, f"{what} of {topic_partition}")
+                yield topic_partition, error or partition.low_watermark
 
-    return ItemRequest(what="DeleteRecords", route=_to_leaders, build=build, read=read)
+    return ItemRequest.of(what, request, read, route=_to_leaders)
 
 
-def fetch_call(topic_partition: TopicPartition, offset: int) -> Call[FetchResponse]:
+def fetch_call(topic_partition: TopicPartition, offset: int) -> Call[fetch.FetchResponse]:
     """Build the call that reads batches up to the high watermark, of all transactions."""
-    request = FetchRequest(
+    partition = fetch.FetchPartition(
+        partition=topic_partition.partition,
+        fetch_offset=offset,
+        partition_max_bytes=_FETCH_MAX_BYTES,
+    )
+    request = fetch.FetchRequest(
         max_wait_ms=_FETCH_MAX_WAIT_MS,
         min_bytes=1,
         max_bytes=_FETCH_MAX_BYTES,
         isolation_level=_READ_UNCOMMITTED,
-        topics=(
-            FetchTopic(
-                topic=topic_partition.topic,
-                partitions=(
-                    FetchPartition(
-                        partition=topic_partition.partition,
-                        fetch_offset=offset,
-                        partition_max_bytes=_FETCH_MAX_BYTES,
-                    ),
-                ),
-            ),
-        ),
+        topics=(fetch.FetchTopic(topic=topic_partition.topic, partitions=(partition,)),),
     )
-    return Call(
-        destination=LeaderOf(topic_partition),
-        build=lambda _: (request, _LAST_FETCH_WITH_NAMES),
-        error_codes=lambda answer: (_fetch_error(answer),),
-        what=f"Fetch of {topic_partition} from offset {offset}",
+    return Call.of(
+        LeaderOf(topic_partition),
+        request,
+        f"Fetch of {topic_partition} from offset {offset}",
+        lambda answer: (_fetch_error(answer),),
+        max_version=_LAST_FETCH_WITH_NAMES,
     )
 
 
-def fetched_records(response: FetchResponse, what: str) -> Buffer:
+def fetched_records(response: fetch.FetchResponse, what: str) -> Buffer:
     """Return the batches of the only partition; raises BrokerError."""
-    code = _fetch_error(response)
-    if code:
-        raise broker_error(code, what)
+    check(_fetch_error(response), what)
     records = response.responses[0].partitions[0].records
     if records is None:
         return b""
     return b"".join(records) if isinstance(records, list | tuple) else records
 
 
-def _fetch_error(response: FetchResponse) -> int:
+def _fetch_error(response: fetch.FetchResponse) -> int:
     """Return the error code of the only partition, or that of a response that failed as a whole."""
     return response.error_code or response.responses[0].partitions[0].error_code
 
@@ -255,71 +224,64 @@ def _fetch_error(response: FetchResponse) -> int:
 
 
 def describing_producers() -> ItemRequest[
-    TopicPartition, DescribeProducersResponse, tuple[ProducerState, ...]
+    TopicPartition, describe_producers.DescribeProducersResponse, tuple[ProducerState, ...]
 ]:
     """Describe the request for the producers of partitions."""
-
-    def build(
-        destination: Destination, topic_partitions: Sequence[TopicPartition], _seconds: float
-    ) -> Call[DescribeProducersResponse]:
-        request = _describe_producers(topic_partitions)
-        return Call(
-            destination=destination, build=lambda _: (request, None), what="DescribeProducers"
-        )
+    what = "DescribeProducers"
 
     def read(
-        response: DescribeProducersResponse, _topic_partitions: Sequence[TopicPartition]
+        response: describe_producers.DescribeProducersResponse,
+        _topic_partitions: Sequence[TopicPartition],
     ) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...] | KafkaError]]:
         for topic in response.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if partition.error_code:
-                    what = f"DescribeProducers of {topic_partition}"
-                    yield (
-                        topic_partition,
-                        refusal(partition.error_code, what, partition.error_message),
-                    )
-                    continue
-                yield (
-                    topic_partition,
-                    tuple(
-                        ProducerState(
-                            producer_id=state.producer_id,
-                            producer_epoch=state.producer_epoch,
-                            last_sequence=state.last_sequence,
-                            last_timestamp=state.last_timestamp,
-                            coordinator_epoch=_unless_negative(state.coordinator_epoch),
-                            current_transaction_start_offset=_unless_negative(
-                                state.current_txn_start_offset
-                            ),
-                        )
-                        for state in partition.active_producers
-                    ),
+                error = error_in(
+                    partition.error_code, f"{what} of {topic_partition}", partition.error_message
                 )
+                yield topic_partition, error or tuple(map(_state, partition.active_producers))
 
-    return ItemRequest(what="DescribeProducers", route=_to_leaders, build=build, read=read)
+    return ItemRequest.of(
+        what,
+        lambda topic_partitions, _: _describe_producers(topic_partitions),
+        read,
+        route=_to_leaders,
+    )
+
+
+def _state(state: describe_producers.ProducerState) -> ProducerState:
+    return ProducerState(
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        last_sequence=state.last_sequence,
+        last_timestamp=state.last_timestamp,
+        coordinator_epoch=_unless_negative(state.coordinator_epoch),
+        current_transaction_start_offset=_unless_negative(state.current_txn_start_offset),
+    )
 
 
 def _unless_negative(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def describe_producers_call(topic_partition: TopicPartition) -> Call[DescribeProducersResponse]:
+def describe_producers_call(
+    topic_partition: TopicPartition,
+) -> Call[describe_producers.DescribeProducersResponse]:
     """Build the call that lists the producers of a partition; needs READ on the topic."""
-    request = _describe_producers([topic_partition])
-    return Call(
-        destination=LeaderOf(topic_partition),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: (answer.topics[0].partitions[0].error_code,),
-        what=f"DescribeProducers of {topic_partition}",
+    return Call.of(
+        LeaderOf(topic_partition),
+        _describe_producers([topic_partition]),
+        f"DescribeProducers of {topic_partition}",
+        lambda answer: (answer.topics[0].partitions[0].error_code,),
     )
 
 
-def open_producers(response: DescribeProducersResponse, what: str) -> list[OpenProducer]:
+def open_producers(
+    response: describe_producers.DescribeProducersResponse, what: str
+) -> list[OpenProducer]:
     """Return the producers with an open transaction, oldest first; raises BrokerError."""
     answer = response.topics[0].partitions[0]
-    if answer.error_code:
-        raise broker_error(answer.error_code, what)
+    check(answer.error_code, what)
     producers = [
         OpenProducer(
             ProducerIdAndEpoch(state.producer_id, state.producer_epoch),
@@ -332,22 +294,24 @@ def open_producers(response: DescribeProducersResponse, what: str) -> list[OpenP
     return sorted(producers, key=lambda producer: producer.start_offset)
 
 
-def _describe_producers(topic_partitions: Iterable[TopicPartition]) -> DescribeProducersRequest:
-    return DescribeProducersRequest(
+def _describe_producers(
+    topic_partitions: Iterable[TopicPartition],
+) -> describe_producers.DescribeProducersRequest:
+    return describe_producers.DescribeProducersRequest(
         topics=tuple(
-            TopicRequest(name=topic, partition_indexes=tuple(partitions))
+            describe_producers.TopicRequest(name=topic, partition_indexes=tuple(partitions))
             for topic, partitions in by_topic(topic_partitions).items()
         )
     )
 
 
-# --- places
+# --- leaders
 
 
-def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Group partitions by their topics."""
     grouped: dict[str, list[int]] = {}
-    for topic, partition in places:
+    for topic, partition in topic_partitions:
         grouped.setdefault(topic, []).append(partition)
     return grouped
 
@@ -357,7 +321,7 @@ async def _to_leaders(
 ) -> Routes[TopicPartition]:
     """Group partitions by their leaders, as of now."""
     response = await calls.call(metadata_call(list(by_topic(topic_partitions))), deadline)
-    nodes = nodes_of(response)
+    nodes = nodes_of(response.brokers)
     topics = {topic.name: topic for topic in response.topics}
     routes: dict[Destination, list[TopicPartition]] = {}
     lost: dict[TopicPartition, KafkaError] = {}

@@ -1,13 +1,14 @@
-"""Requests about topics, which any broker answers or forwards."""
+"""Requests about topics and the cluster itself, which any broker answers or forwards."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, refusal
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, check, error_in
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.requests.configs import config_entry
 from spark_kafka_sink.admin.values import (
+    ClusterDescription,
     CreatedTopic,
     TopicDescription,
     TopicListing,
@@ -15,40 +16,23 @@ from spark_kafka_sink.admin.values import (
     authorized_operations,
 )
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
-from spark_kafka_sink.protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    metadata,
 )
-from spark_kafka_sink.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import Destination
     from spark_kafka_sink.admin.values import NewPartitions, NewTopic
     from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-    from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsResponse
-    from spark_kafka_sink.protocol.messages.create_topics import (
-        CreatableTopicResult,
-        CreateTopicsResponse,
-    )
-    from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsResponse
-    from spark_kafka_sink.protocol.messages.metadata import (
-        MetadataResponse,
-        MetadataResponsePartition,
-        MetadataResponseTopic,
-    )
 
 #: The first DeleteTopics version with a struct for each topic.
 _STATES_VERSION: Final = 6
@@ -56,38 +40,38 @@ _STATES_VERSION: Final = 6
 
 def create_topics_call(
     topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool = False
-) -> Call[CreateTopicsResponse]:
+) -> Call[create_topics.CreateTopicsResponse]:
     """Build the call that creates topics; the caller handles the errors of several."""
-    request = CreateTopicsRequest(
-        topics=tuple(_creatable(topic) for topic in topics),
-        timeout_ms=timeout_ms,
-        validate_only=validate_only,
+    request = create_topics.CreateTopicsRequest(
+        topics=tuple(map(_creatable, topics)), timeout_ms=timeout_ms, validate_only=validate_only
     )
-    names = ", ".join(repr(topic.name) for topic in topics)
-    return Call(
-        destination=AnyBroker(),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: [topic.error_code for topic in answer.topics],
-        what=f"CreateTopics({names})",
+    return Call.of(
+        AnyBroker(),
+        request,
+        f"CreateTopics({', '.join(repr(topic.name) for topic in topics)})",
+        lambda answer: [topic.error_code for topic in answer.topics],
     )
 
 
-def _creatable(topic: NewTopic) -> CreatableTopic:
-    return CreatableTopic(
+def _creatable(topic: NewTopic) -> create_topics.CreatableTopic:
+    return create_topics.CreatableTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
         assignments=tuple(
-            CreatableReplicaAssignment(partition_index=partition, broker_ids=tuple(brokers))
+            create_topics.CreatableReplicaAssignment(
+                partition_index=partition, broker_ids=tuple(brokers)
+            )
             for partition, brokers in topic.replica_assignments.items()
         ),
         configs=tuple(
-            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+            create_topics.CreatableTopicConfig(name=name, value=value)
+            for name, value in topic.configs.items()
         ),
     )
 
 
-def was_created(response: CreateTopicsResponse) -> bool:
+def was_created(response: create_topics.CreateTopicsResponse) -> bool:
     """Return whether the only topic is new; raises BrokerError, with the broker's own message."""
     result = _result(response.topics[0])
     if isinstance(result, CreatedTopic):
@@ -99,30 +83,24 @@ def was_created(response: CreateTopicsResponse) -> bool:
 
 def creating_topics(
     topics: Mapping[str, NewTopic], *, validate_only: bool
-) -> ItemRequest[str, CreateTopicsResponse, CreatedTopic]:
+) -> ItemRequest[str, create_topics.CreateTopicsResponse, CreatedTopic]:
     """Describe the request that creates topics, by their names."""
-
-    def build(
-        _destination: Destination, names: Sequence[str], seconds: float
-    ) -> Call[CreateTopicsResponse]:
-        new_topics = [topics[name] for name in names]
-        return create_topics_call(
-            new_topics, timeout_ms=int(seconds * 1000), validate_only=validate_only
-        )
-
-    def read(
-        response: CreateTopicsResponse, _names: Sequence[str]
-    ) -> Iterator[tuple[str, CreatedTopic | BrokerError]]:
-        for topic in response.topics:
-            yield topic.name, _result(topic)
-
-    return ItemRequest(what="CreateTopics", build=build, read=read, is_for_controller=True)
+    return ItemRequest(
+        what="CreateTopics",
+        build=lambda _, names, seconds: create_topics_call(
+            [topics[name] for name in names],
+            timeout_ms=int(seconds * 1000),
+            validate_only=validate_only,
+        ),
+        read=lambda response, _: ((topic.name, _result(topic)) for topic in response.topics),
+        is_for_controller=True,
+    )
 
 
-def _result(topic: CreatableTopicResult) -> CreatedTopic | BrokerError:
-    if topic.error_code:
-        what = f"CreateTopics({topic.name!r})"
-        return refusal(topic.error_code, what, topic.error_message)
+def _result(topic: create_topics.CreatableTopicResult) -> CreatedTopic | BrokerError:
+    what = f"CreateTopics({topic.name!r})"
+    if error := error_in(topic.error_code, what, topic.error_message):
+        return error
     configs = None
     if topic.configs is not None and not topic.topic_config_error_code:
         configs = {config.name: config_entry(config) for config in topic.configs}
@@ -135,103 +113,98 @@ def _result(topic: CreatableTopicResult) -> CreatedTopic | BrokerError:
     )
 
 
-def deleting_topics() -> ItemRequest[str, DeleteTopicsResponse, None]:
+def deleting_topics() -> ItemRequest[str, delete_topics.DeleteTopicsResponse, None]:
     """Describe the request that deletes topics."""
 
     def build(
         destination: Destination, names: Sequence[str], seconds: float
-    ) -> Call[DeleteTopicsResponse]:
+    ) -> Call[delete_topics.DeleteTopicsResponse]:
         timeout_ms = int(seconds * 1000)
 
-        def request(versions: NodeApiVersions) -> tuple[DeleteTopicsRequest, int | None]:
-            if versions.version_for(DeleteTopicsRequest.api_key) < _STATES_VERSION:
-                return DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=timeout_ms), None
-            states = tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names)
-            return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms), None
+        def request(
+            versions: NodeApiVersions,
+        ) -> tuple[delete_topics.DeleteTopicsRequest, int | None]:
+            if versions.version_for(delete_topics.DeleteTopicsRequest.api_key) < _STATES_VERSION:
+                return delete_topics.DeleteTopicsRequest(
+                    topic_names=tuple(names), timeout_ms=timeout_ms
+                ), None
+            states = tuple(
+                delete_topics.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names
+            )
+            return delete_topics.DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms), None
 
-        return Call(
-            destination=destination,
-            build=request,
-            what="DeleteTopics",
-        )
+        return Call(destination=destination, build=request, what="DeleteTopics")
 
-    def read(
-        response: DeleteTopicsResponse, _names: Sequence[str]
-    ) -> Iterator[tuple[str, BrokerError | None]]:
-        for topic in response.responses:
-            if topic.name is not None:
-                what = f"DeleteTopics({topic.name!r})"
-                code = topic.error_code
-                yield topic.name, refusal(code, what, topic.error_message) if code else None
-
-    return ItemRequest(what="DeleteTopics", build=build, read=read, is_for_controller=True)
+    return ItemRequest(
+        what="DeleteTopics",
+        build=build,
+        read=lambda response, _: (
+            (
+                topic.name,
+                error_in(topic.error_code, f"DeleteTopics({topic.name!r})", topic.error_message),
+            )
+            for topic in response.responses
+            if topic.name is not None
+        ),
+        is_for_controller=True,
+    )
 
 
 def creating_partitions(
     new_partitions: Mapping[str, NewPartitions], *, validate_only: bool
-) -> ItemRequest[str, CreatePartitionsResponse, None]:
+) -> ItemRequest[str, create_partitions.CreatePartitionsResponse, None]:
     """Describe the request that adds partitions to topics."""
-
-    def build(
-        destination: Destination, names: Sequence[str], seconds: float
-    ) -> Call[CreatePartitionsResponse]:
-        request = CreatePartitionsRequest(
+    what = "CreatePartitions"
+    return ItemRequest.of(
+        what,
+        lambda names, timeout_ms: create_partitions.CreatePartitionsRequest(
             topics=tuple(_partitions_of(name, new_partitions[name]) for name in names),
-            timeout_ms=int(seconds * 1000),
+            timeout_ms=timeout_ms,
             validate_only=validate_only,
-        )
-        return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            what="CreatePartitions",
-        )
-
-    def read(
-        response: CreatePartitionsResponse, _names: Sequence[str]
-    ) -> Iterator[tuple[str, BrokerError | None]]:
-        for topic in response.results:
-            what = f"CreatePartitions({topic.name!r})"
-            code = topic.error_code
-            yield topic.name, refusal(code, what, topic.error_message) if code else None
-
-    return ItemRequest(what="CreatePartitions", build=build, read=read, is_for_controller=True)
+        ),
+        lambda response, _: (
+            (topic.name, error_in(topic.error_code, f"{what}({topic.name!r})", topic.error_message))
+            for topic in response.results
+        ),
+        is_for_controller=True,
+    )
 
 
-def _partitions_of(name: str, new: NewPartitions) -> CreatePartitionsTopic:
+def _partitions_of(name: str, new: NewPartitions) -> create_partitions.CreatePartitionsTopic:
     assignments = None
     if new.new_assignments is not None:
         assignments = tuple(
-            CreatePartitionsAssignment(broker_ids=tuple(brokers)) for brokers in new.new_assignments
+            create_partitions.CreatePartitionsAssignment(broker_ids=tuple(brokers))
+            for brokers in new.new_assignments
         )
-    return CreatePartitionsTopic(name=name, count=new.total_count, assignments=assignments)
+    return create_partitions.CreatePartitionsTopic(
+        name=name, count=new.total_count, assignments=assignments
+    )
 
 
 # --- metadata
 
 
-def metadata_call(
-    topics: Sequence[str] | None,
-    *,
-    destination: Destination | None = None,
-    operations: bool = False,
-) -> Call[MetadataResponse]:
+def metadata_call(topics: Sequence[str] | None) -> Call[metadata.MetadataResponse]:
     """Build the call that describes topics, or all of them; the caller handles their errors."""
-    request = MetadataRequest(
+    return Call.of(AnyBroker(), _metadata(topics), "Metadata", lambda answer: (answer.error_code,))
+
+
+def _metadata(
+    topics: Sequence[str] | None, *, operations: bool = False
+) -> metadata.MetadataRequest:
+    return metadata.MetadataRequest(
         topics=None
         if topics is None
-        else tuple(MetadataRequestTopic(name=name) for name in topics),
+        else tuple(metadata.MetadataRequestTopic(name=name) for name in topics),
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=operations,
     )
-    return Call(
-        destination=destination or AnyBroker(),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: (answer.error_code,),
-        what="Metadata",
-    )
 
 
-def listed_topics(response: MetadataResponse, *, include_internal: bool) -> dict[str, TopicListing]:
+def listed_topics(
+    response: metadata.MetadataResponse, *, include_internal: bool
+) -> dict[str, TopicListing]:
     """Return the topics in a response to `metadata_call(None)`, by name."""
     return {
         topic.name: TopicListing(
@@ -244,42 +217,37 @@ def listed_topics(response: MetadataResponse, *, include_internal: bool) -> dict
 
 def describing_topics(
     *, include_authorized_operations: bool
-) -> ItemRequest[str, MetadataResponse, TopicDescription]:
+) -> ItemRequest[str, metadata.MetadataResponse, TopicDescription]:
     """Describe the request that describes topics."""
 
-    def build(
-        destination: Destination, names: Sequence[str], _seconds: float
-    ) -> Call[MetadataResponse]:
-        return metadata_call(
-            names, destination=destination, operations=include_authorized_operations
-        )
-
     def read(
-        response: MetadataResponse, _names: Sequence[str]
-    ) -> Iterator[tuple[str, TopicDescription | BrokerError]]:
-        nodes = nodes_of(response)
+        response: metadata.MetadataResponse, _names: Sequence[str]
+    ) -> Iterable[tuple[str, TopicDescription | BrokerError]]:
+        nodes = nodes_of(response.brokers)
         for topic in response.topics:
             if topic.name is not None:
-                what = f"Metadata of topic {topic.name!r}"
-                code = topic.error_code
-                yield topic.name, broker_error(code, what) if code else _described(topic, nodes)
+                error = error_in(topic.error_code, f"Metadata of topic {topic.name!r}")
+                yield topic.name, error or _described(topic, nodes)
 
-    return ItemRequest(what="Metadata", build=build, read=read)
+    return ItemRequest.of(
+        "Metadata",
+        lambda names, _: _metadata(names, operations=include_authorized_operations),
+        read,
+    )
 
 
-def nodes_of(response: MetadataResponse) -> dict[int, Node]:
+def nodes_of(brokers: Iterable[metadata.MetadataResponseBroker]) -> dict[int, Node]:
     """Return the brokers in a response, by their ids."""
-    return {
-        broker.node_id: Node(broker.node_id, broker.host, broker.port)
-        for broker in response.brokers
-    }
+    return {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in brokers}
 
 
-def _described(topic: MetadataResponseTopic, nodes: Mapping[int, Node]) -> TopicDescription:
+def _described(
+    topic: metadata.MetadataResponseTopic, nodes: Mapping[int, Node]
+) -> TopicDescription:
     def node(node_id: int) -> Node:
         return nodes.get(node_id, Node(node_id, "", -1))
 
-    def info(partition: MetadataResponsePartition) -> TopicPartitionInfo:
+    def info(partition: metadata.MetadataResponsePartition) -> TopicPartitionInfo:
         return TopicPartitionInfo(
             partition=partition.partition_index,
             leader=nodes.get(partition.leader_id),
@@ -294,4 +262,32 @@ def _described(topic: MetadataResponseTopic, nodes: Mapping[int, Node]) -> Topic
         is_internal=topic.is_internal,
         partitions=tuple(map(info, ordered)),
         authorized_operations=authorized_operations(topic.topic_authorized_operations),
+    )
+
+
+# --- the cluster
+
+
+def describe_cluster_call(
+    *, include_authorized_operations: bool
+) -> Call[describe_cluster.DescribeClusterResponse]:
+    """Build the call that describes the cluster."""
+    request = describe_cluster.DescribeClusterRequest(
+        include_cluster_authorized_operations=include_authorized_operations
+    )
+    return Call.of(AnyBroker(), request, "DescribeCluster", lambda answer: (answer.error_code,))
+
+
+def described_cluster(response: describe_cluster.DescribeClusterResponse) -> ClusterDescription:
+    """Return the description in a response; raises BrokerError."""
+    check(response.error_code, "DescribeCluster", response.error_message)
+    nodes = {
+        broker.broker_id: Node(broker.broker_id, broker.host, broker.port)
+        for broker in response.brokers
+    }
+    return ClusterDescription(
+        cluster_id=response.cluster_id,
+        controller=nodes.get(response.controller_id),
+        nodes=tuple(nodes[node_id] for node_id in sorted(nodes)),
+        authorized_operations=authorized_operations(response.cluster_authorized_operations),
     )

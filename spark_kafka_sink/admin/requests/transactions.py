@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import (
-    Call,
-    CoordinatorOf,
-    LeaderOf,
-)
+from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, LeaderOf, check, error_in
 from spark_kafka_sink.admin.item_requests import ItemRequest, split
 from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
@@ -19,50 +15,24 @@ from spark_kafka_sink.admin.transaction_values import (
     end_answer,
 )
 from spark_kafka_sink.errors import BrokerError, KafkaError
-from spark_kafka_sink.model import (
-    NO_PRODUCER_ID_AND_EPOCH,
-    ProducerIdAndEpoch,
-    TopicPartition,
-)
+from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.error_codes import broker_error
-from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
-    LAST_CLIENT_VERSION,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from spark_kafka_sink.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-)
-from spark_kafka_sink.protocol.messages.end_txn import (
-    LAST_VERSION_WITHOUT_EPOCH_BUMP,
-    EndTxnRequest,
-)
-from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
-from spark_kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest
-from spark_kafka_sink.protocol.messages.produce import (
-    LAST_VERSION_WITH_NAMES,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
+from spark_kafka_sink.protocol.messages import (
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+    produce,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
+    from spark_kafka_sink.admin.cluster_calls import ClusterCalls
     from spark_kafka_sink.admin.item_requests import Routes
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-    from spark_kafka_sink.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-    from spark_kafka_sink.protocol.messages.describe_transactions import (
-        DescribeTransactionsResponse,
-        TransactionState,
-    )
-    from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
-    from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
-    from spark_kafka_sink.protocol.messages.list_transactions import ListTransactionsResponse
-    from spark_kafka_sink.protocol.messages.produce import ProduceResponse
     from spark_kafka_sink.protocol.schema import Records
 
 #: The APIs that brokers older than 3.0 lack (KIP-664).
@@ -76,7 +46,7 @@ _ACKS_ALL: Final = -1
 _IDS_PER_DESCRIBE: Final = 500
 
 
-async def list_transactions(
+async def list_all_transactions(
     calls: ClusterCalls,
     deadline: float,
     *,
@@ -93,9 +63,11 @@ async def list_transactions(
     TRANSACTION_STATES.
     """
 
-    def build(versions: NodeApiVersions) -> tuple[ListTransactionsRequest, int | None]:
+    def build(
+        versions: NodeApiVersions,
+    ) -> tuple[list_transactions.ListTransactionsRequest, int | None]:
         has_pattern = versions.version_for(ApiKey.LIST_TRANSACTIONS) >= _PATTERN_VERSION
-        request = ListTransactionsRequest(
+        request = list_transactions.ListTransactionsRequest(
             state_filters=states,
             producer_id_filters=producer_ids,
             duration_filter=min_duration_ms,
@@ -103,7 +75,7 @@ async def list_transactions(
         )
         return request, None
 
-    def call_for(node: Node) -> Call[ListTransactionsResponse]:
+    def call_for(node: Node) -> Call[list_transactions.ListTransactionsResponse]:
         return Call(
             destination=node,
             build=build,
@@ -114,9 +86,10 @@ async def list_transactions(
     return await calls.list_all(call_for, _listed, deadline)
 
 
-def _listed(response: ListTransactionsResponse, what: str) -> list[TransactionListing]:
-    if response.error_code:
-        raise broker_error(response.error_code, what)
+def _listed(
+    response: list_transactions.ListTransactionsResponse, what: str
+) -> list[TransactionListing]:
+    check(response.error_code, what)
     if response.unknown_state_filters:
         raise KafkaError(
             f"{what}: the broker is too old for the states "
@@ -129,34 +102,29 @@ def _listed(response: ListTransactionsResponse, what: str) -> list[TransactionLi
 
 
 def describing_transactions() -> ItemRequest[
-    str, DescribeTransactionsResponse, TransactionDescription
+    str, describe_transactions.DescribeTransactionsResponse, TransactionDescription
 ]:
     """Describe the request that describes transactional ids."""
-
-    def build(
-        destination: Destination, transactional_ids: Sequence[str], _seconds: float
-    ) -> Call[DescribeTransactionsResponse]:
-        request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
-        return Call(
-            destination=destination,
-            build=lambda _: (request, None),
-            what=f"DescribeTransactions of {len(request.transactional_ids)} ids",
-        )
-
-    def read(
-        response: DescribeTransactionsResponse, _transactional_ids: Sequence[str]
-    ) -> Iterator[tuple[str, TransactionDescription | KafkaError]]:
-        for state in response.transaction_states:
-            what = f"DescribeTransactions of {state.transactional_id!r}"
-            code = state.error_code
-            yield state.transactional_id, broker_error(code, what) if code else _description(state)
-
+    what = "DescribeTransactions"
     return ItemRequest(
-        what="DescribeTransactions",
+        what=what,
+        build=lambda destination, transactional_ids, _: Call.of(
+            destination,
+            describe_transactions.DescribeTransactionsRequest(
+                transactional_ids=tuple(transactional_ids)
+            ),
+            f"{what} of {len(transactional_ids)} ids",
+        ),
+        read=lambda response, _: (
+            (
+                state.transactional_id,
+                error_in(state.error_code, f"{what} of {state.transactional_id!r}")
+                or _description(state),
+            )
+            for state in response.transaction_states
+        ),
         route=_to_coordinators,
         forget=lambda calls, ids: calls.forget_coordinators(ids),
-        build=build,
-        read=read,
     )
 
 
@@ -179,7 +147,7 @@ async def _to_coordinators(
     return split(groups, _IDS_PER_DESCRIBE), lost
 
 
-def _description(state: TransactionState) -> TransactionDescription:
+def _description(state: describe_transactions.TransactionState) -> TransactionDescription:
     start = state.transaction_start_time_ms
     return TransactionDescription(
         transactional_id=state.transactional_id,
@@ -195,7 +163,7 @@ def _description(state: TransactionState) -> TransactionDescription:
     )
 
 
-def end_transaction_call(end: TransactionEnd) -> Call[EndTxnResponse]:
+def end_transaction_call(end: TransactionEnd) -> Call[end_txn.EndTxnResponse]:
     """Build the call that ends a transaction, by the rules with which it was begun.
 
     EndTxn 5 bumps the epoch, and can therefore tell a retry from the end of the next transaction.
@@ -203,18 +171,19 @@ def end_transaction_call(end: TransactionEnd) -> Call[EndTxnResponse]:
     transaction is committed. So the version depends on the transaction, even if the cluster's has
     changed since.
     """
-    request = EndTxnRequest(
+    request = end_txn.EndTxnRequest(
         transactional_id=end.transactional_id,
         producer_id=end.producer.producer_id,
         producer_epoch=end.producer.epoch,
         committed=end.committed,
     )
 
-    def build(versions: NodeApiVersions) -> tuple[EndTxnRequest, int | None]:
+    def build(versions: NodeApiVersions) -> tuple[end_txn.EndTxnRequest, int | None]:
         rules = end.transaction_version
         if rules is None:
             rules = versions.transaction_version
-        return request, None if rules >= TRANSACTION_V2 else LAST_VERSION_WITHOUT_EPOCH_BUMP
+        is_bumped = rules >= TRANSACTION_V2
+        return request, None if is_bumped else end_txn.LAST_VERSION_WITHOUT_EPOCH_BUMP
 
     verb = "commit" if end.committed else "abort"
     return Call(
@@ -225,7 +194,7 @@ def end_transaction_call(end: TransactionEnd) -> Call[EndTxnResponse]:
     )
 
 
-def ended_transaction(response: EndTxnResponse, what: str) -> EndAnswer:
+def ended_transaction(response: end_txn.EndTxnResponse, what: str) -> EndAnswer:
     """Return the answer in a final EndTxn response; raises BrokerError like `end_answer`."""
     producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
     return end_answer(
@@ -235,7 +204,7 @@ def ended_transaction(response: EndTxnResponse, what: str) -> EndAnswer:
 
 def init_producer_id_call(
     transactional_id: str, *, transaction_timeout_ms: int, current: ProducerIdAndEpoch | None
-) -> Call[InitProducerIdResponse]:
+) -> Call[init_producer_id.InitProducerIdResponse]:
     """Build the call for the producer id of a transactional id; `current` is the caller's own.
 
     Without `current`, the id's producer is fenced and its open transaction aborted (KIP-98). With
@@ -243,43 +212,43 @@ def init_producer_id_call(
     (KIP-360).
     """
     known = current or NO_PRODUCER_ID_AND_EPOCH
-    request = InitProducerIdRequest(
+    request = init_producer_id.InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=transaction_timeout_ms,
         producer_id=known.producer_id,
         producer_epoch=known.epoch,
     )
-    return Call(
-        destination=CoordinatorOf(transactional_id),
-        build=lambda _: (request, None),
-        error_codes=lambda answer: (answer.error_code,),
-        what=f"InitProducerId of {transactional_id!r}",
+    return Call.of(
+        CoordinatorOf(transactional_id),
+        request,
+        f"InitProducerId of {transactional_id!r}",
+        lambda answer: (answer.error_code,),
     )
 
 
 def add_partition_call(
     transactional_id: str, producer: ProducerIdAndEpoch, topic_partition: TopicPartition
-) -> Call[AddPartitionsToTxnResponse]:
+) -> Call[add_partitions_to_txn.AddPartitionsToTxnResponse]:
     """Build the call that adds a partition to the transaction (TV1)."""
-    request = AddPartitionsToTxnRequest(
+    topic = add_partitions_to_txn.AddPartitionsToTxnTopic(
+        name=topic_partition.topic, partitions=(topic_partition.partition,)
+    )
+    request = add_partitions_to_txn.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=producer.producer_id,
         v3_and_below_producer_epoch=producer.epoch,
-        v3_and_below_topics=(
-            AddPartitionsToTxnTopic(
-                name=topic_partition.topic, partitions=(topic_partition.partition,)
-            ),
-        ),
+        v3_and_below_topics=(topic,),
     )
-    return Call(
-        destination=CoordinatorOf(transactional_id),
-        build=lambda _: (request, LAST_CLIENT_VERSION),
-        error_codes=lambda answer: (added_error(answer),),
-        what=f"AddPartitionsToTxn({topic_partition}) of {transactional_id!r}",
+    return Call.of(
+        CoordinatorOf(transactional_id),
+        request,
+        f"AddPartitionsToTxn({topic_partition}) of {transactional_id!r}",
+        lambda answer: (added_error(answer),),
+        max_version=add_partitions_to_txn.LAST_CLIENT_VERSION,
     )
 
 
-def added_error(response: AddPartitionsToTxnResponse) -> int:
+def added_error(response: add_partitions_to_txn.AddPartitionsToTxnResponse) -> int:
     """Return the only error code of an AddPartitionsToTxn response up to version 3."""
     result = response.results_by_topic_v3_and_below[0].results_by_partition[0]
     return result.partition_error_code
@@ -292,33 +261,30 @@ def produce_call(
     *,
     rules: int,
     timeout_ms: int,
-) -> Call[ProduceResponse]:
+) -> Call[produce.ProduceResponse]:
     """Build the call that appends a batch in the open transaction, on all in-sync replicas.
 
     The same bytes may be resent: the broker recognizes a batch by its sequence number.
     """
-    request = ProduceRequest(
+    partition = produce.PartitionProduceData(index=topic_partition.partition, records=batch)
+    request = produce.ProduceRequest(
         transactional_id=transactional_id,
         acks=_ACKS_ALL,
         timeout_ms=timeout_ms,
         topic_data=(
-            TopicProduceData(
-                name=topic_partition.topic,
-                partition_data=(
-                    PartitionProduceData(index=topic_partition.partition, records=batch),
-                ),
-            ),
+            produce.TopicProduceData(name=topic_partition.topic, partition_data=(partition,)),
         ),
     )
-    max_version = LAST_VERSION_WITH_NAMES if rules >= TRANSACTION_V2 else _LAST_TV1_PRODUCE
-    return Call(
-        destination=LeaderOf(topic_partition),
-        build=lambda _: (request, max_version),
-        error_codes=lambda answer: (produced_error(answer),),
-        what=f"Produce of {transactional_id!r} to {topic_partition}",
+    is_v2 = rules >= TRANSACTION_V2
+    return Call.of(
+        LeaderOf(topic_partition),
+        request,
+        f"Produce of {transactional_id!r} to {topic_partition}",
+        lambda answer: (produced_error(answer),),
+        max_version=produce.LAST_VERSION_WITH_NAMES if is_v2 else _LAST_TV1_PRODUCE,
     )
 
 
-def produced_error(response: ProduceResponse) -> int:
+def produced_error(response: produce.ProduceResponse) -> int:
     """Return the only error code of a Produce response for one partition."""
     return response.responses[0].partition_responses[0].error_code
