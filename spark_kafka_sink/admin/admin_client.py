@@ -160,10 +160,9 @@ class AdminClient(BlockingClient):
     ) -> dict[str, CreatedTopic]:
         """Create topics, and return them by name.
 
-        `new_topics` are the topics. With `validate_only` the brokers only check whether
-        they could be created. A topic that exists already is an error,
-        TOPIC_ALREADY_EXISTS. Raises ValueError if two of the topics have the same name.
-        `timeout` is in seconds.
+        With `validate_only` the brokers only check whether `new_topics` could be created. A topic
+        that exists already is an error, TOPIC_ALREADY_EXISTS. Raises ValueError if two of the
+        topics have the same name.
         """
         topics = values_of("new_topics", new_topics, NewTopic)
         by_name = {topic.name: topic for topic in topics}
@@ -173,10 +172,7 @@ class AdminClient(BlockingClient):
         return self._items(request, by_name, timeout)
 
     def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
-        """Delete the topics of these `names`, with all their records.
-
-        `timeout` is in seconds.
-        """
+        """Delete the topics of these `names`, with all their records."""
         self._items(deleting_topics(), several("names", names), timeout)
 
     def list_topics(
@@ -185,7 +181,6 @@ class AdminClient(BlockingClient):
         """List the topics that this user may see, by name.
 
         Kafka's own topics, such as `__consumer_offsets`, only with `include_internal`.
-        `timeout` is in seconds.
         """
         response = self._call(metadata_call(None), timeout)
         return listed_topics(response, include_internal=include_internal)
@@ -200,7 +195,6 @@ class AdminClient(BlockingClient):
         """Describe the topics of these `names`, and return the descriptions by name.
 
         With `include_authorized_operations` they say what this user may do with each topic.
-        `timeout` is in seconds.
         """
         request = describing_topics(include_authorized_operations=include_authorized_operations)
         return self._items(request, several("names", names), timeout)
@@ -214,8 +208,8 @@ class AdminClient(BlockingClient):
     ) -> None:
         """Add partitions to topics.
 
-        `new_partitions` has the new number of partitions by topic. With `validate_only` the
-        brokers only check whether they could be added. `timeout` is in seconds.
+        `new_partitions` has the new number of partitions by topic. With `validate_only` the brokers
+        only check whether they could be added.
         """
         topics = new_partitions_of(new_partitions)
         request = creating_partitions(topics, validate_only=validate_only)
@@ -228,8 +222,7 @@ class AdminClient(BlockingClient):
     ) -> dict[TopicPartition, int]:
         """Delete the records before these `offsets`, by partition; return the new first offsets.
 
-        The offset -1 is the end of the partition, as in `OffsetSpec.LATEST`. `timeout` is
-        in seconds.
+        The offset -1 is the end of the partition, as in `OffsetSpec.LATEST`.
         """
         first_offsets = numbers_of("offsets", offsets, "an offset")
         return self._items(deleting_records(first_offsets), first_offsets, timeout)
@@ -243,11 +236,10 @@ class AdminClient(BlockingClient):
     ) -> dict[TopicPartition, ListedOffset]:
         """Look up offsets of partitions.
 
-        `offsets` has an `OffsetSpec` or a timestamp by partition. A timestamp, in
-        milliseconds since 1970, is for the first record with that timestamp or a later one.
-        `isolation_level` is read_uncommitted or read_committed, where the latest offset is
-        the last stable offset: the start of the first open transaction. Raises ValueError
-        for any other one. `timeout` is in seconds.
+        `offsets` has an `OffsetSpec` or a timestamp by partition. A timestamp, in milliseconds
+        since 1970, is for the first record with that timestamp or a later one. `isolation_level` is
+        read_uncommitted or read_committed, where the latest offset is the last stable offset: the
+        start of the first open transaction. Raises ValueError for any other one.
         """
         if isolation_level not in _ISOLATION_LEVELS:
             raise ValueError(f"isolation_level must be one of {', '.join(_ISOLATION_LEVELS)}")
@@ -258,10 +250,7 @@ class AdminClient(BlockingClient):
     def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-        """Describe the idempotent and transactional producers of `partitions`.
-
-        `timeout` is in seconds.
-        """
+        """Describe the idempotent and transactional producers of `partitions`."""
         places = partitions_of(partitions)
         return self._items(describing_producers(), places, timeout)
 
@@ -278,7 +267,7 @@ class AdminClient(BlockingClient):
         """Return the settings of `resources`, by resource and name.
 
         With `include_synonyms` they have the settings from which their value may come, with
-        `include_documentation` Kafka's own documentation. `timeout` is in seconds.
+        `include_documentation` Kafka's own documentation.
         """
         request = describing_configs(
             include_synonyms=include_synonyms, include_documentation=include_documentation
@@ -295,8 +284,7 @@ class AdminClient(BlockingClient):
         """Change settings of resources; settings that are not named keep their values.
 
         `changes` are the changes by resource: all of a resource are made, or none. With
-        `validate_only` the brokers only check whether they could be made. `timeout` is in
-        seconds.
+        `validate_only` the brokers only check whether they could be made.
         """
         by_resource = changes_of(changes)
         request = altering_configs(by_resource, validate_only=validate_only)
@@ -310,7 +298,6 @@ class AdminClient(BlockingClient):
         """Describe the cluster: its id, its brokers and its controller.
 
         With `include_authorized_operations` it says what this user may do with the cluster.
-        `timeout` is in seconds.
         """
         call = describe_cluster_call(include_authorized_operations=include_authorized_operations)
         return described_cluster(self._call(call, timeout))
@@ -326,8 +313,8 @@ class AdminClient(BlockingClient):
     ) -> list[ConsumerGroupListing]:
         """List the consumer groups that this user may see, of all brokers, by group id.
 
-        `states` and `types` are names as in `ConsumerGroupListing`, in upper or lower case;
-        without them, all match. Raises ValueError for unknown ones. `timeout` is in seconds.
+        `states` and `types` are names as in `ConsumerGroupListing`, in upper or lower case; without
+        them, all match. Raises ValueError for unknown ones.
         """
         chosen_states = among("states", states, GROUP_STATES)
         chosen_types = among("types", types, GROUP_TYPES)
@@ -349,7 +336,6 @@ class AdminClient(BlockingClient):
 
         A group that does not exist is an error, GROUP_ID_NOT_FOUND. With
         `include_authorized_operations` they say what this user may do with each group.
-        `timeout` is in seconds.
         """
         ids = several("group_ids", group_ids)
         described = self._run(
@@ -363,10 +349,7 @@ class AdminClient(BlockingClient):
     def delete_consumer_groups(
         self, group_ids: Iterable[str], *, timeout: float | None = None
     ) -> None:
-        """Delete the groups of these `group_ids`, with their offsets; they must have no members.
-
-        `timeout` is in seconds.
-        """
+        """Delete the groups of these `group_ids`, with their offsets; they must have no members."""
         ids = several("group_ids", group_ids)
         self._items(deleting_groups(), ids, timeout)
 
@@ -380,10 +363,10 @@ class AdminClient(BlockingClient):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the committed offsets of a group, by partition.
 
-        `group_id` is the group's name. Without `partitions`, the result has all that the
-        group has committed. A partition without a committed offset is left out, and a group
-        that does not exist has none. With `require_stable` the call waits until no open
-        transaction can change the offsets (KIP-447). `timeout` is in seconds.
+        `group_id` is the group's name. Without `partitions`, the result has all that the group has
+        committed. A partition without a committed offset is left out, and a group that does not
+        exist has none. With `require_stable` the call waits until no open transaction can change
+        the offsets (KIP-447).
         """
         text_of(group_id, "group_id")
         places = None if partitions is None else partitions_of(partitions)
@@ -399,10 +382,9 @@ class AdminClient(BlockingClient):
     ) -> None:
         """Set committed offsets of a group, which must have no members.
 
-        `group_id` is the group's name; a group that does not exist is created. `offsets`
-        has the next offset to read by partition; other partitions keep their offsets. If
-        the group has members, the error of each partition is UNKNOWN_MEMBER_ID. `timeout`
-        is in seconds.
+        `group_id` is the group's name; a group that does not exist is created. `offsets` has the
+        next offset to read by partition; other partitions keep their offsets. If the group has
+        members, the error of each partition is UNKNOWN_MEMBER_ID.
         """
         text_of(group_id, "group_id")
         committed = committed_offsets_of(offsets)
@@ -419,9 +401,8 @@ class AdminClient(BlockingClient):
     ) -> None:
         """Delete committed offsets of a group.
 
-        `group_id` is the group's name, and `partitions` are those whose offsets are
-        deleted. The error of a partition is GROUP_SUBSCRIBED_TO_TOPIC if a member reads its
-        topic. `timeout` is in seconds.
+        `group_id` is the group's name, and `partitions` are those whose offsets are deleted. The
+        error of a partition is GROUP_SUBSCRIBED_TO_TOPIC if a member reads its topic.
         """
         text_of(group_id, "group_id")
         places = partitions_of(partitions)
@@ -438,29 +419,20 @@ class AdminClient(BlockingClient):
     def describe_acls(
         self, acl_filter: AclBindingFilter | None = None, *, timeout: float | None = None
     ) -> list[AclBinding]:
-        """Return the ACLs that match `acl_filter`, or all ACLs.
-
-        `timeout` is in seconds.
-        """
+        """Return the ACLs that match `acl_filter`, or all ACLs."""
         chosen = AclBindingFilter() if acl_filter is None else acl_filter
         call = describe_acls_call(value_of("acl_filter", chosen, AclBindingFilter))
         return described_acls(self._call(call, timeout))
 
     def create_acls(self, bindings: Iterable[AclBinding], *, timeout: float | None = None) -> None:
-        """Create the ACLs `bindings`; those that exist already are left as they are.
-
-        `timeout` is in seconds.
-        """
+        """Create the ACLs `bindings`; those that exist already are left as they are."""
         acls = values_of("bindings", bindings, AclBinding)
         self._items(creating_acls(), acls, timeout)
 
     def delete_acls(
         self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
     ) -> dict[AclBindingFilter, tuple[AclBinding, ...]]:
-        """Delete the ACLs that match any of `filters`, and return them by filter.
-
-        `timeout` is in seconds.
-        """
+        """Delete the ACLs that match any of `filters`, and return them by filter."""
         acl_filters = values_of("filters", filters, AclBindingFilter)
         return self._items(deleting_acls(), acl_filters, timeout)
 
@@ -477,12 +449,11 @@ class AdminClient(BlockingClient):
     ) -> list[TransactionListing]:
         """List the transactional ids of all brokers, by id.
 
-        `states` are names such as Ongoing or Empty, in upper or lower case, and
-        `producer_ids` numbers of producers; without them, all match. `min_duration_ms` only
-        lets those match whose transaction has been open for longer, in milliseconds (brokers
-        since 3.8); `transactional_id_pattern` those whose id matches as a whole, in the
-        syntax of RE2J (brokers since 4.1). Raises ValueError for unknown states. `timeout`
-        is in seconds.
+        `states` are names such as Ongoing or Empty, in upper or lower case, and `producer_ids`
+        numbers of producers; without them, all match. `min_duration_ms` only lets those match whose
+        transaction has been open for longer, in milliseconds (brokers since 3.8);
+        `transactional_id_pattern` those whose id matches as a whole, in the syntax of RE2J (brokers
+        since 4.1). Raises ValueError for unknown states.
         """
         chosen_states = among("states", states, TRANSACTION_STATES)
         chosen_ids = producer_ids_of(producer_ids)
@@ -510,8 +481,7 @@ class AdminClient(BlockingClient):
     ) -> dict[str, TransactionDescription]:
         """Describe `transactional_ids` and their transactions, and return them by id.
 
-        An id that no coordinator knows is an error, TRANSACTIONAL_ID_NOT_FOUND. `timeout`
-        is in seconds.
+        An id that no coordinator knows is an error, TRANSACTIONAL_ID_NOT_FOUND.
         """
         request = describing_transactions()
         ids = several("transactional_ids", transactional_ids)

@@ -53,8 +53,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
     "cluster_command": _BOTTOM | {"config"},
     # The operators' commands.
-    "group_changes": _BOTTOM | {"cluster_command", "admin", "config", _ERROR_CODES},
-    "groups": _BOTTOM | {"cluster_command", "command_line", "group_changes", "admin", "config"},
+    "groups": _BOTTOM | {"cluster_command", "command_line", "admin", "config", _ERROR_CODES},
     "transactions": _BOTTOM
     | {"cluster_command", "command_line", "exactly_once", "admin", "config", _ERROR_CODES},
     "spark": _BOTTOM
@@ -233,7 +232,6 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "consumer/consumer_core.py",
         "admin/blocking_client.py",
         "cluster_command.py",
-        "group_changes.py",
         "devbroker/net/server.py",
         "spark/sink/*.py",
         "spark/source/*.py",

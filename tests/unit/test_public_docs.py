@@ -149,7 +149,7 @@ def without_unit(cls: type) -> list[str]:
     """Return the numbers of time or size that a class or its methods take without naming a unit."""
     about_class = f"{cls.__doc__} {cls.__init__.__doc__ or ''}"
     callables = {cls.__name__: (cls, about_class, field_comments(cls))} | {
-        f"{cls.__name__}.{name}": (method, inspect.getdoc(method) or "", {})
+        f"{cls.__name__}.{name}": (method, f"{about_class} {inspect.getdoc(method) or ''}", {})
         for name, method in public_methods(cls).items()
     }
     return [
