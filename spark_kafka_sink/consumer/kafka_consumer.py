@@ -9,10 +9,12 @@ A consumer must be created in the process that uses it, and is never pickled.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from spark_kafka_sink.config.consumer_config import (
@@ -21,7 +23,6 @@ from spark_kafka_sink.config.consumer_config import (
 )
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
-from spark_kafka_sink.consumer.broker_questions import BrokerQuestions
 from spark_kafka_sink.consumer.commits import Commits
 from spark_kafka_sink.consumer.consumer_core import CallGuard, ConsumerCore
 from spark_kafka_sink.consumer.group.group_requests import LeaveOperation
@@ -33,6 +34,7 @@ from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST, LATEST
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
+from spark_kafka_sink.model import Node, PartitionInfo, TopicPartition
 from spark_kafka_sink.offset_arguments import (
     INT64,
     is_integer,
@@ -56,12 +58,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
     from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
-    from spark_kafka_sink.model import (
-        ConsumerGroupMetadata,
-        OffsetAndMetadata,
-        PartitionInfo,
-        TopicPartition,
-    )
+    from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
+    from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
+
+logger = logging.getLogger(__name__)
 
 #: Seconds that `close` takes at most unless told otherwise, as in Java.
 CLOSE_TIMEOUT: Final = 30.0
@@ -126,7 +126,6 @@ class KafkaConsumer:
             self._context = core.context
             self._subscriptions = core.subscriptions
             self._commits = Commits(core, interceptors)
-            self._questions = BrokerQuestions(core)
             self._polls = Polls(core, self._commits, deserializers, interceptors)
             self._guard = CallGuard(self._polls.settle)
             core.start(undo)
@@ -455,7 +454,13 @@ class KafkaConsumer:
         self, timestamps: dict[TopicPartition, int], timeout: float | None
     ) -> dict[TopicPartition, int | None]:
         with self._call():
-            return self._questions.offsets(timestamps, self._timeout(timeout))
+            seconds = self._timeout(timeout)
+            deadline = self._core.clock() + seconds
+            is_committed = self._config.is_read_committed
+            call = partial(
+                self._context.calls.offsets, timestamps, deadline, is_committed=is_committed
+            )
+            return self._core.call(call, seconds, "ListOffsets")
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         """Return the partitions of `topic`, with their leaders.
@@ -464,7 +469,7 @@ class KafkaConsumer:
         does not exist.
         """
         with self._call():
-            return self._questions.partitions_for(topic_of(topic), self._timeout(timeout))
+            return self._describe([topic_of(topic)], timeout)[topic]
 
     def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         """Return the partitions of all topics that this consumer may see, also of internal ones.
@@ -472,7 +477,17 @@ class KafkaConsumer:
         `timeout` is in seconds, by default default.api.timeout.ms.
         """
         with self._call():
-            return self._questions.list_topics(self._timeout(timeout))
+            return self._describe(None, timeout, includes_internal=True)
+
+    def _describe(
+        self, topics: list[str] | None, timeout: float | None, *, includes_internal: bool = False
+    ) -> dict[str, list[PartitionInfo]]:
+        seconds = self._timeout(timeout)
+        deadline = self._core.clock() + seconds
+        call = partial(
+            self._context.calls.describe, topics, deadline, includes_internal=includes_internal
+        )
+        return _partitions(self._core.call(call, seconds, "Metadata"))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return how many offsets the position is behind the end of the log, as far as is known.
@@ -482,7 +497,42 @@ class KafkaConsumer:
         isolation.level=read_committed the end is the last stable offset.
         """
         with self._call():
-            return self._questions.current_lag(partition_of(partition))
+            return self._current_lag(partition_of(partition))
+
+    def _current_lag(self, partition: TopicPartition) -> int | None:
+        """Return the lag; if the end is not known, begin to look it up (OffsetFetcher.currentLag).
+
+        A failed look-up is repeated by the next call.
+        """
+        subscriptions, is_committed = self._subscriptions, self._config.is_read_committed
+        with self._context.lock:
+            lag = subscriptions.partition_lag(partition, is_committed=is_committed)
+            end = subscriptions.partition_end_offset(partition, is_committed=is_committed)
+            if end is None and not subscriptions.is_end_offset_requested(partition):
+                subscriptions.request_end_offset(partition)
+                self._context.start(partial(self._find_end, partition))
+        return lag
+
+    async def _find_end(self, partition: TopicPartition) -> None:
+        context, subscriptions = self._context, self._subscriptions
+        limit = self._config.request_timeout_ms / 1000
+        end: int | None = None
+        try:
+            offsets = await context.calls.offsets(
+                {partition: LATEST_TIMESTAMP},
+                context.clock() + limit,
+                is_committed=self._config.is_read_committed,
+            )
+            end = offsets[partition]
+        except KafkaError as error:
+            logger.info("the end of %s was not found for its lag: %s", partition, error)
+        with context.lock:
+            if end is None:
+                subscriptions.clear_end_offset_request(partition)
+            elif self._config.is_read_committed:
+                subscriptions.update_offsets(partition, last_stable_offset=end)
+            else:
+                subscriptions.update_offsets(partition, high_watermark=end)
 
     # --- metrics
 
@@ -599,6 +649,22 @@ class KafkaConsumer:
             with self._context.lock:
                 return self._subscriptions.all_consumed()
         return offsets_of(offsets)
+
+
+def _partitions(response: MetadataResponse) -> dict[str, list[PartitionInfo]]:
+    nodes = {
+        broker.node_id: Node(broker.node_id, broker.host, broker.port)
+        for broker in response.brokers
+    }
+    return {
+        topic.name or "": [
+            PartitionInfo(
+                topic.name or "", partition.partition_index, nodes.get(partition.leader_id)
+            )
+            for partition in sorted(topic.partitions, key=lambda item: item.partition_index)
+        ]
+        for topic in response.topics
+    }
 
 
 # --- the arguments of the methods, checked: a mistake is raised where it was made

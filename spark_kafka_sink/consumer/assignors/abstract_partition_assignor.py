@@ -8,7 +8,7 @@ Source: org.apache.kafka.clients.consumer.internals.AbstractPartitionAssignor.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from spark_kafka_sink.consumer.assignors.java_order import hash_ordered, text_order
 from spark_kafka_sink.consumer.assignors.partition_assignor import (
     Assignment,
+    ConsumerPartitionAssignor,
     GroupAssignment,
-    RebalanceProtocol,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         GroupSubscription,
         Subscription,
     )
-    from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
+    from spark_kafka_sink.model import TopicPartition
 
 #: For each subscribed topic that exists, the racks of each partition.
 Topics: TypeAlias = Mapping[str, Sequence[frozenset[str]]]
@@ -39,28 +39,14 @@ Subscriptions: TypeAlias = Mapping[str, "Subscription"]
 Partitions: TypeAlias = dict[str, list["TopicPartition"]]
 
 
-class AbstractPartitionAssignor(ABC):
+class AbstractPartitionAssignor(ConsumerPartitionAssignor):
     """An assignor that needs only `assign_partitions`."""
 
     name: ClassVar[str]
-    version: ClassVar[int] = 0
-    supported_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
 
     @abstractmethod
     def assign_partitions(self, topics: Topics, subscriptions: Subscriptions) -> Partitions:
         """Divide the partitions of `topics` between all members."""
-
-    def subscription_user_data(
-        self,
-        topics: frozenset[str],  # noqa: ARG002 - part of the protocol
-    ) -> bytes | None:
-        """Return no user data."""
-        return None
-
-    def on_assignment(  # noqa: B027 - what most assignors do
-        self, assignment: Assignment, metadata: ConsumerGroupMetadata
-    ) -> None:
-        """Do nothing: only sticky assignors remember assignments."""
 
     def assign(self, cluster: Cluster, group_subscription: GroupSubscription) -> GroupAssignment:
         """Assign the partitions of all subscribed topics that exist."""
