@@ -68,9 +68,9 @@ from spark_kafka_sink.admin.values import (
     ConfigResource,
     NewTopic,
 )
+from spark_kafka_sink.arguments import INT64, number_of, partitions_of, text_of
 from spark_kafka_sink.config.admin_config import AdminConfig
 from spark_kafka_sink.network.authentication.connection_security import read_security
-from spark_kafka_sink.offset_arguments import INT64, number_of, partitions_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping

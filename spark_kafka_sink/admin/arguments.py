@@ -16,7 +16,7 @@ from spark_kafka_sink.admin.values import (
     NewPartitions,
     OffsetSpec,
 )
-from spark_kafka_sink.offset_arguments import (
+from spark_kafka_sink.arguments import (
     INT64,
     number_of,
     number_of_seconds,

@@ -17,6 +17,17 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
+from spark_kafka_sink.arguments import (
+    INT64,
+    is_integer,
+    number_of,
+    number_of_seconds,
+    offset_of,
+    offsets_of,
+    partition_of,
+    partitions_of,
+    topic_of,
+)
 from spark_kafka_sink.config.consumer_config import (
     CONSUMER_PROTOCOL,
     KafkaConsumerConfig,
@@ -35,17 +46,6 @@ from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import Node, PartitionInfo, TopicPartition
-from spark_kafka_sink.offset_arguments import (
-    INT64,
-    is_integer,
-    number_of,
-    number_of_seconds,
-    offset_of,
-    offsets_of,
-    partition_of,
-    partitions_of,
-    topic_of,
-)
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from weakref import WeakSet
 
 from spark_kafka_sink import display
+from spark_kafka_sink.arguments import check_group, check_transactional_id, offsets_of
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
 from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
-from spark_kafka_sink.offset_arguments import check_group, check_transactional_id, offsets_of
 from spark_kafka_sink.producer.batch.delivery_errors import about_row
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall

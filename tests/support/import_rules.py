@@ -36,7 +36,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "display": frozenset(),
     "private_directory": frozenset(),
     "model": frozenset({"display"}),
-    "offset_arguments": frozenset({"model"}),
+    "arguments": frozenset({"model"}),
     "version": frozenset(),
     "command_line": frozenset({"version"}),
     **dict.fromkeys(_PURE, _BOTTOM),
@@ -45,11 +45,9 @@ LAYERS: dict[str, frozenset[str]] = {
     # Payloads to columns of Arrow, and back.
     "formats": _BOTTOM,
     "network": _BOTTOM | {"config", "protocol", "security"},
-    "producer": _BOTTOM
-    | {"network", "record", "protocol", "config", "metrics", "offset_arguments"},
-    "consumer": _BOTTOM
-    | {"network", "record", "protocol", "config", "metrics", "offset_arguments"},
-    "admin": _BOTTOM | {"network", "protocol", "record", "config", "offset_arguments"},
+    "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics", "arguments"},
+    "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics", "arguments"},
+    "admin": _BOTTOM | {"network", "protocol", "record", "config", "arguments"},
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
     "cluster_command": _BOTTOM | {"config"},
     # The operators' commands.

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_kafka_sink.arguments import text_of
 from spark_kafka_sink.config.plug_ins import PlugIns
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.model import LONGEST_TEXT
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
-from spark_kafka_sink.offset_arguments import text_of
 from spark_kafka_sink.producer.records.partitioner import (
     FunctionPartitioner,
     MethodPartitioner,

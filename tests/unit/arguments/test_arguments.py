@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.arguments import check_group, offsets_of, partition_of
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.offset_arguments import check_group, offsets_of, partition_of
 
 TP = TopicPartition("t", 0)
 
