@@ -315,7 +315,8 @@ class ConsumerClient:
         read_security(config.security)
         # A read must not create the topic whose name was misspelt.
         self.config = replace(config, allow_auto_create_topics=False)
-        self._fetches: FetchCalls
+        #: The calls of readers, to be passed to `submit`.
+        self.fetches: FetchCalls
         self._offsets: OffsetCalls
         self._epochs: EpochCalls
         self._client: NetworkClient
@@ -348,7 +349,7 @@ class ConsumerClient:
         changed = asyncio.Event()
         self._client = NetworkClient(self.config, on_change=changed.set)
         requests = BrokerRequests(self._client, self.config, changed)
-        self._fetches = FetchCalls(requests, self.config)
+        self.fetches = FetchCalls(requests, self.config)
         self._offsets = OffsetCalls(requests)
         self._epochs = EpochCalls(requests, self._offsets)
         self._thread.started()
@@ -472,11 +473,6 @@ class ConsumerClient:
         return self._thread.run(call(self._offsets, deadline), timeout)
 
     # --- for readers
-
-    @property
-    def fetches(self) -> FetchCalls:
-        """The calls of readers, to be passed to `submit`."""
-        return self._fetches
 
     def submit(self, call: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a call; its future can be waited for, or cancelled.

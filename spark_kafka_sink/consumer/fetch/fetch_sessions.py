@@ -309,7 +309,8 @@ class FetchSession:
     """The session of one broker."""
 
     def __init__(self) -> None:
-        self._session_id = NO_SESSION
+        #: The session that the next request continues or closes.
+        self.session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._partitions: dict[TopicPartition, PartitionToFetch] = {}
         #: Why the last response was refused; empty if it was not.
@@ -318,12 +319,7 @@ class FetchSession:
     def __repr__(self) -> str:
         """Show the session and the epoch of the next request."""
         count = len(self._partitions)
-        return f"<FetchSession {self._session_id}, epoch {self._epoch}: {count} partitions>"
-
-    @property
-    def session_id(self) -> int:
-        """The id of the session that the next request continues or closes; 0 for none."""
-        return self._session_id
+        return f"<FetchSession {self.session_id}, epoch {self._epoch}: {count} partitions>"
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -369,7 +365,7 @@ class FetchSession:
             if uses_topic_ids and before[partition].topic_id not in {ZERO_UUID, to_fetch.topic_id}
         }
         return SessionRequest(
-            session_id=self._session_id,
+            session_id=self.session_id,
             session_epoch=self._epoch,
             # New partitions come first, so that each of them is read soon.
             to_send={**added, **changed},
@@ -391,7 +387,7 @@ class FetchSession:
 
         Source: FetchSessionHandler.notifyClose.
         """
-        session_id = self._session_id
+        session_id = self.session_id
         self._partitions = {}
         self._reset()
         if session_id == NO_SESSION:
@@ -419,7 +415,7 @@ class FetchSession:
         elif self.problem or response.session_id == NO_SESSION:
             self._reset()
         elif is_full:
-            self._session_id = response.session_id
+            self.session_id = response.session_id
             self._epoch = INITIAL_EPOCH + 1
         else:
             self._epoch = INITIAL_EPOCH + 1 if self._epoch == MAX_INT32 else self._epoch + 1
@@ -453,7 +449,7 @@ class FetchSession:
         return ""
 
     def _reset(self) -> None:
-        self._session_id = NO_SESSION
+        self.session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
 
     def _close_and_open(self) -> None:

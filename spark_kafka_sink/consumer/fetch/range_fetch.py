@@ -238,7 +238,8 @@ class RangeFetch:
         self._backoff = backoff
         self._timeout = timeout
         self._replica_max_age = replica_max_age
-        self._deadline = now + timeout
+        #: When to give up waiting for progress.
+        self.deadline = now + timeout
         self._topic_id = partition_range.topic_id
         self._last_fetched_epoch = partition_range.start_epoch
         self._loss: DataLoss | None = None
@@ -270,12 +271,7 @@ class RangeFetch:
 
     def resume(self, now: float) -> None:
         """Restart the timeout: the reader was busy with the rows, not waiting for more."""
-        self._deadline = now + self._timeout
-
-    @property
-    def deadline(self) -> float:
-        """When to give up waiting for progress."""
-        return self._deadline
+        self.deadline = now + self._timeout
 
     def may_fetch(self, view: PartitionView, now: float) -> bool:
         """Return whether the next step is a Fetch, without taking any step."""
@@ -284,7 +280,7 @@ class RangeFetch:
             and not self.is_done
             and self._doubt is None
             and not self._is_stale
-            and self._retry_at <= now < self._deadline
+            and self._retry_at <= now < self.deadline
             and view.leader is not None
             and not view.topic_error
             and self._absence(view) is None
@@ -301,7 +297,7 @@ class RangeFetch:
             return Lose(loss)
         if self.is_done:
             return Done()
-        if now >= self._deadline:
+        if now >= self.deadline:
             raise self._timed_out()
         if view.topic_error and fetch_action(view.topic_error) is FetchAction.FATAL:
             raise self._error(view.topic_error, "Metadata")
@@ -319,7 +315,7 @@ class RangeFetch:
             self._is_stale = False
             self._retry_at = now
         if now < self._retry_at:
-            return Wait(min(self._retry_at, self._deadline))
+            return Wait(min(self._retry_at, self.deadline))
         if view.leader is None or self._is_stale or view.leader_epoch < self._least_epoch(view):
             return Refresh()
         if self._doubt is not None:
@@ -372,7 +368,7 @@ class RangeFetch:
             self._lose(self.position, UNKNOWN_OFFSET, self.end - self.position, reason)
             self._advance(self.end, now)
             return self._report()
-        return Wait(min(self._retry_at, self._deadline)) if now < self._retry_at else Refresh()
+        return Wait(min(self._retry_at, self.deadline)) if now < self._retry_at else Refresh()
 
     # --- what has happened
 
@@ -603,7 +599,7 @@ class RangeFetch:
 
     def _advance(self, position: int, now: float) -> None:
         self.position = position
-        self._deadline = now + self._timeout
+        self.deadline = now + self._timeout
         self._hint = ""
         self._failures = 0
         self._retry_at = now

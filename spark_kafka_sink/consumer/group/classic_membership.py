@@ -100,13 +100,8 @@ class HeartbeatTimer:
     def __init__(self, settings: GroupSettings, now: float) -> None:
         self._settings = settings
         self._failures = 0
-        self._heartbeat_at = self._session_until = self._poll_until = now
+        self.heartbeat_at = self._session_until = self._poll_until = now
         self.reset_timeouts(now)
-
-    @property
-    def heartbeat_at(self) -> float:
-        """When the next heartbeat is due."""
-        return self._heartbeat_at
 
     @property
     def next_deadline(self) -> float:
@@ -119,7 +114,7 @@ class HeartbeatTimer:
 
     def sent(self, now: float) -> None:
         """Schedule the next heartbeat after the one that is sent at `now`."""
-        self._heartbeat_at = now + self._settings.heartbeat_interval
+        self.heartbeat_at = now + self._settings.heartbeat_interval
 
     def received(self, now: float) -> None:
         """Extend the session: the coordinator has answered."""
@@ -128,16 +123,16 @@ class HeartbeatTimer:
 
     def failed(self, now: float) -> None:
         """Schedule the next heartbeat after a back-off that grows with each failure (KIP-580)."""
-        self._heartbeat_at = now + self._settings.backoff.delay(self._failures)
+        self.heartbeat_at = now + self._settings.backoff.delay(self._failures)
         self._failures += 1
 
     def should_heartbeat(self, now: float) -> bool:
         """Return whether a heartbeat is due."""
-        return now >= self._heartbeat_at
+        return now >= self.heartbeat_at
 
     def time_to_next_heartbeat(self, now: float) -> float:
         """Return the seconds until the next heartbeat; 0 if it is due."""
-        return max(self._heartbeat_at - now, 0.0)
+        return max(self.heartbeat_at - now, 0.0)
 
     def has_session_expired(self, now: float) -> bool:
         """Return whether the coordinator has not answered for session.timeout.ms."""

@@ -158,30 +158,22 @@ class HeartbeatSchedule:
     def __init__(self, settings: MemberSettings, now: float) -> None:
         """Start with a heartbeat that is due, and with the timer of the user's calls of `poll`."""
         self._settings = settings
-        self._interval = 0.0
+        #: The interval that the coordinator has named; 0 before its first answer.
+        self.interval = 0.0
         self._failures = 0
         #: The end of the interval, and that of the back-off.
         self._due_at = self._retry_at = now
-        self._poll_until = now
+        #: When the time for the user's next call of `poll` ends.
+        self.poll_until = now
         self.poll(now)
-
-    @property
-    def interval(self) -> float:
-        """The interval that the coordinator has named; 0 before its first answer."""
-        return self._interval
-
-    @property
-    def poll_until(self) -> float:
-        """When the time for the user's next call of `poll` ends."""
-        return self._poll_until
 
     def poll(self, now: float) -> None:
         """Restart the timer of the user's calls of `poll`."""
-        self._poll_until = now + self._settings.rebalance_timeout
+        self.poll_until = now + self._settings.rebalance_timeout
 
     def has_poll_expired(self, now: float) -> bool:
         """Return whether the user has not called `poll` for max.poll.interval.ms."""
-        return now >= self._poll_until
+        return now >= self.poll_until
 
     def next_at(self, *, is_urgent: bool) -> float:
         """Return when the next heartbeat is due, if none is in flight."""
@@ -189,7 +181,7 @@ class HeartbeatSchedule:
 
     def sent(self, now: float) -> None:
         """Restart the interval."""
-        self._due_at = now + self._interval
+        self._due_at = now + self.interval
 
     def answered(self, interval: float, now: float) -> None:
         """Apply the interval of an answer without an error, which ends the back-off.
@@ -197,8 +189,8 @@ class HeartbeatSchedule:
         The next heartbeat that is not urgent waits for retry.backoff.ms at least, whatever the
         interval is.
         """
-        if interval != self._interval:
-            self._interval = interval
+        if interval != self.interval:
+            self.interval = interval
             self._due_at = now + interval
         self._due_at = max(self._due_at, now + self._settings.backoff.initial)
         self._failures = 0

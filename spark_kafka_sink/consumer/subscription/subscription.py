@@ -43,63 +43,50 @@ class Subscription:
     """The kind of the subscription, and the topics that belong to it."""
 
     def __init__(self) -> None:
-        self._type = _T.NONE
+        self.type = _T.NONE
         self._topics = _NO_TOPICS
         self._group_topics = _NO_TOPICS
-        self._pattern: re.Pattern[str] | None = None
-        self._broker_pattern: str | None = None
+        #: The pattern that this client evaluates.
+        self.pattern: re.Pattern[str] | None = None
+        #: The pattern that the broker evaluates.
+        self.broker_pattern: str | None = None
         #: The topic ids of the last target assignment, some of which may have no known name yet.
         self.assigned_topic_ids: frozenset[UUID] = frozenset()
 
     def __repr__(self) -> str:
         """Show the type, and what is subscribed to."""
-        match self._type:
-            case _T.AUTO_PATTERN if self._pattern is not None:
-                what = repr(self._pattern.pattern)
+        match self.type:
+            case _T.AUTO_PATTERN if self.pattern is not None:
+                what = repr(self.pattern.pattern)
             case _T.AUTO_PATTERN_RE2J:
-                what = repr(self._broker_pattern)
+                what = repr(self.broker_pattern)
             case _:
                 what = ", ".join(sorted(self._topics))
-        return f"<{self._type.name}{': ' if what else ''}{what}>"
+        return f"<{self.type.name}{': ' if what else ''}{what}>"
 
     def __str__(self) -> str:
         """Describe it to the user."""
-        match self._type:
+        match self.type:
             case _T.NONE:
                 return "not subscribed"
-            case _T.AUTO_PATTERN if self._pattern is not None:
-                return f"subscribed to the pattern {self._pattern.pattern!r}"
+            case _T.AUTO_PATTERN if self.pattern is not None:
+                return f"subscribed to the pattern {self.pattern.pattern!r}"
             case _T.AUTO_PATTERN_RE2J:
-                return f"subscribed to the broker's pattern {self._broker_pattern!r}"
+                return f"subscribed to the broker's pattern {self.broker_pattern!r}"
             case _T.USER_ASSIGNED:
                 return f"assigned to partitions of {', '.join(sorted(self._topics))}"
             case _:
                 return f"subscribed to {', '.join(sorted(self._topics))}"
 
     @property
-    def type(self) -> SubscriptionType:
-        """The kind of subscription."""
-        return self._type
-
-    @property
     def is_auto_assigned(self) -> bool:
         """Whether a group assigns the partitions (hasAutoAssignedPartitions)."""
-        return self._type in _AUTO
+        return self.type in _AUTO
 
     @property
     def topics(self) -> frozenset[str]:
         """The topics subscribed to, by name or by a pattern; none for a manual assignment."""
         return self._topics if self.is_auto_assigned else _NO_TOPICS
-
-    @property
-    def pattern(self) -> re.Pattern[str] | None:
-        """The pattern that this client evaluates; None without one."""
-        return self._pattern
-
-    @property
-    def broker_pattern(self) -> str | None:
-        """The pattern that the broker evaluates; None without one."""
-        return self._broker_pattern
 
     @property
     def metadata_topics(self) -> frozenset[str]:
@@ -115,18 +102,18 @@ class Subscription:
 
     def matches_pattern(self, topic: str) -> bool:
         """Return whether this client's pattern matches all of `topic`; False without one."""
-        return self._pattern is not None and self._pattern.fullmatch(topic) is not None
+        return self.pattern is not None and self.pattern.fullmatch(topic) is not None
 
     def is_assigned_by_broker_pattern(self, topic_id: UUID) -> bool:
         """Return whether the broker's regex has led to an assignment of the topic."""
-        return self._type is _T.AUTO_PATTERN_RE2J and topic_id in self.assigned_topic_ids
+        return self.type is _T.AUTO_PATTERN_RE2J and topic_id in self.assigned_topic_ids
 
     def covers(self, partitions: Iterable[TopicPartition]) -> bool:
         """Return whether an assignment of a classic group fits the subscription.
 
         Source: SubscriptionState.checkAssignmentMatchedSubscription.
         """
-        if self._pattern is not None:
+        if self.pattern is not None:
             return all(self.matches_pattern(partition.topic) for partition in partitions)
         return all(partition.topic in self._topics for partition in partitions)
 
@@ -138,21 +125,21 @@ class Subscription:
     def set_pattern(self, pattern: re.Pattern[str]) -> None:
         """Subscribe to the topics that match `pattern`, which `set_matching_topics` names."""
         self._set_type(_T.AUTO_PATTERN)
-        self._pattern = pattern
+        self.pattern = pattern
 
     def set_matching_topics(self, topics: Collection[str]) -> bool:
         """Set the topics that match the pattern; return whether they differ from before.
 
         Raise IllegalStateError without a pattern.
         """
-        if self._type is not _T.AUTO_PATTERN:
+        if self.type is not _T.AUTO_PATTERN:
             raise IllegalStateError(f"there is no pattern: the subscription is {self!r}")
         return self._change_topics(topics)
 
     def set_broker_pattern(self, pattern: str) -> None:
         """Subscribe to the topics that the broker finds to match `pattern` (RE2 syntax)."""
         self._set_type(_T.AUTO_PATTERN_RE2J)
-        self._broker_pattern = pattern
+        self.broker_pattern = pattern
 
     def set_assigned(self, topics: Collection[str]) -> bool:
         """Read partitions of `topics` without a group; return whether the topics are others."""
@@ -178,19 +165,19 @@ class Subscription:
 
     def clear(self) -> None:
         """End the subscription."""
-        self._type = _T.NONE
+        self.type = _T.NONE
         self._topics = self._group_topics = _NO_TOPICS
-        self._pattern = self._broker_pattern = None
+        self.pattern = self.broker_pattern = None
         self.assigned_topic_ids = frozenset()
 
     def _set_type(self, subscription_type: SubscriptionType) -> None:
         """Set the type, or raise if there is a subscription of another type."""
-        if self._type not in {_T.NONE, subscription_type}:
+        if self.type not in {_T.NONE, subscription_type}:
             raise IllegalStateError(
                 "a consumer can subscribe to topics, to one pattern or to partitions, but not to "
                 f"two of these at once: it is {self}; unsubscribe first"
             )
-        self._type = subscription_type
+        self.type = subscription_type
 
     def _change_topics(self, topics: Collection[str]) -> bool:
         previous, self._topics = self._topics, frozenset(topics)

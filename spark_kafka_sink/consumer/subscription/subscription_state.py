@@ -61,7 +61,8 @@ class SubscriptionState:
         self._default_reset = default_reset
         #: The states of the assigned partitions, in the order of fetching.
         self._assignment: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
-        self._assignment_id = 0
+        #: A number that grows with every change of the assignment.
+        self.assignment_id = 0
         #: The partitions whose records were taken since the user's last call.
         self._taken: set[TopicPartition] = set()
         #: The topics, patterns or partitions that the user has asked for.
@@ -74,14 +75,9 @@ class SubscriptionState:
         states = ", ".join(
             f"{partition} {state.fetch_state.name}" for partition, state in self._assignment.items()
         )
-        return f"<SubscriptionState {self.subscription!r} #{self._assignment_id}: {states}>"
+        return f"<SubscriptionState {self.subscription!r} #{self.assignment_id}: {states}>"
 
     # The subscription and the assignment
-
-    @property
-    def assignment_id(self) -> int:
-        """A number that grows with every change of the assignment."""
-        return self._assignment_id
 
     @property
     def assigned_partitions(self) -> tuple[TopicPartition, ...]:
@@ -182,7 +178,7 @@ class SubscriptionState:
         """End the subscription and the assignment."""
         self.subscription.clear()
         self._assignment.clear()
-        self._assignment_id += 1
+        self.assignment_id += 1
 
     def _check_auto_assigned(self) -> None:
         if not self.subscription.is_auto_assigned:
@@ -650,4 +646,4 @@ class SubscriptionState:
             for partitions_of_topic in by_topic.values()
             for partition in partitions_of_topic
         )
-        self._assignment_id += 1
+        self.assignment_id += 1
