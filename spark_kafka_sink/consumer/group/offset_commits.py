@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.coordinator import Coordinator
     from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-    from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
     from spark_kafka_sink.protocol.messages.offset_fetch import (
-        OffsetFetchRequest,
         OffsetFetchResponse,
     )
 
@@ -86,48 +84,11 @@ def commit_request(
     return request, None if _have_ids(offsets, topic_ids) else LAST_COMMIT_WITH_NAMES
 
 
-def read_commit(
-    response: OffsetCommitResponse, topic_names: Mapping[UUID, str] | None = None
-) -> dict[TopicPartition, int]:
-    """Return the error code of each partition, 0 if its offset was committed.
-
-    `topic_names` are the names of the topics that were sent by their ids; other ids are left out.
-    """
-    return dict(commit_codes(response, topic_names or {}))
-
-
 def highest_fetch_version(
     partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID] | None = None
 ) -> int | None:
     """Return the highest OffsetFetch version that can request the partitions; None for any."""
     return None if _have_ids(partitions, topic_ids or {}) else LAST_FETCH_WITH_NAMES
-
-
-def fetch_request(
-    group_id: str,
-    partitions: Collection[TopicPartition],
-    version: int,
-    *,
-    member_id: str | None = None,
-    member_epoch: int = -1,
-    topic_ids: Mapping[str, UUID] | None = None,
-    require_stable: bool = True,
-) -> OffsetFetchRequest:
-    """Build OffsetFetch for one group and a version, at most `highest_fetch_version`.
-
-    Only a member of a consumer group (KIP-848) sends its id and epoch. With `require_stable`, a
-    partition whose offset an open transaction may change is UNSTABLE_OFFSET_COMMIT (KIP-447);
-    brokers before 2.5 return such offsets anyway.
-    """
-    return offset_fetch_request(
-        group_id,
-        partitions,
-        version,
-        require_stable=require_stable,
-        member_id=member_id,
-        member_epoch=member_epoch,
-        topic_ids=topic_ids or {},
-    )
 
 
 def read_fetched(
@@ -335,7 +296,7 @@ class OffsetCommits:
             return self._unanswered()
         names = {topic_id: topic for topic, topic_id in ids.items()}
         call = self._coordinator.offset_calls[0]
-        codes = dict(only_requested(read_commit(response, names).items(), offsets))
+        codes = dict(only_requested(commit_codes(response, names), offsets))
         verdict = judge_partitions(call, codes)
         if verdict.action is OffsetAction.DONE:
             return missing_answer(self._group_id, codes, offsets)
@@ -377,10 +338,13 @@ class OffsetCommits:
             member_id, epoch = self._coordinator.fetching_member()
         response = await self._coordinator.ask(
             ApiKey.OFFSET_FETCH,
-            lambda version: fetch_request(
+            # An offset that an open transaction may change is UNSTABLE_OFFSET_COMMIT (KIP-447);
+            # brokers before 2.5 return such offsets anyway.
+            lambda version: offset_fetch_request(
                 self._group_id,
                 partitions,
                 version,
+                require_stable=True,
                 member_id=member_id,
                 member_epoch=epoch,
                 topic_ids=ids,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -11,14 +12,13 @@ from hypothesis import strategies as st
 from spark_kafka_sink.consumer.group.offset_commits import (
     FetchedOffsets,
     commit_request,
-    fetch_request,
     highest_fetch_version,
-    read_commit,
     read_fetched,
 )
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.group_offsets import commit_codes, offset_fetch_request
 from spark_kafka_sink.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -41,6 +41,7 @@ from spark_kafka_sink.protocol.messages.offset_fetch import (
 )
 from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
+fetch_request = partial(offset_fetch_request, require_stable=True)
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 IDS = {"t": UUID(int=1), "u": UUID(int=2)}
 NAMES = {topic_id: name for name, topic_id in IDS.items()}
@@ -165,7 +166,7 @@ def test_each_committed_partition_has_its_code(version):
         )
     )
     expected = {T0: 0, T1: 0, U0: 28, TopicPartition("u", 1): 0}
-    assert expected == read_commit(sent(response, version), NAMES)
+    assert expected == dict(commit_codes(sent(response, version), NAMES))
 
 
 def test_ids_that_were_not_sent_are_left_out():
@@ -183,8 +184,8 @@ def test_ids_that_were_not_sent_are_left_out():
     )
     group = OffsetFetchResponseGroup(group_id="g", topics=(topic,))
 
-    assert {} == read_commit(commit, NAMES)
-    assert {} == read_commit(commit)
+    assert {} == dict(commit_codes(commit, NAMES))
+    assert {} == dict(commit_codes(commit))
     assert FetchedOffsets(0, {}, {}) == read_fetched(OffsetFetchResponse(groups=(group,)), NAMES)
 
 

@@ -28,15 +28,14 @@ from spark_kafka_sink.consumer.group.group_requests import (
 from spark_kafka_sink.consumer.group.offset_commits import (
     FetchedOffsets,
     commit_request,
-    fetch_request,
     highest_fetch_version,
-    read_commit,
     read_fetched,
 )
 from spark_kafka_sink.consumer.offsets.offset_requests import EpochEnd, epoch_request, read_epochs
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.group_offsets import commit_codes, offset_fetch_request
 from tests.support.consumer.classic_script import COORDINATOR, ClassicScript, group_settings
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
 from tests.support.devbroker.consumer_groups.consumer_group_client import (
@@ -112,13 +111,17 @@ class Story(ClassicScript):
         )
         request, highest = commit_request(member, offsets, self.topic_ids)
         assert highest is None
-        return read_commit(self.ask(request, self.commit_version), self.topic_names)
+        return dict(commit_codes(self.ask(request, self.commit_version), self.topic_names))
 
     def committed(self, *partitions):
         """Fetch the group's offsets."""
         assert highest_fetch_version(partitions, self.topic_ids) is None
-        request = fetch_request(
-            self.settings.group_id, partitions, self.fetch_version, topic_ids=self.topic_ids
+        request = offset_fetch_request(
+            self.settings.group_id,
+            partitions,
+            self.fetch_version,
+            topic_ids=self.topic_ids,
+            require_stable=True,
         )
         return read_fetched(self.ask(request, self.fetch_version), self.topic_names)
 
@@ -176,9 +179,11 @@ def test_a_commit_of_an_earlier_generation_is_refused(broker):
 def test_offsets_are_committed_from_outside_a_group(broker):
     """A consumer with assigned partitions has neither a member id nor a generation."""
     request, _ = commit_request(ConsumerGroupMetadata("g"), {T1: OffsetAndMetadata(9)})
-    assert {T1: 0} == read_commit(ask(broker, request, 9))
+    assert {T1: 0} == dict(commit_codes(ask(broker, request, 9)))
     assert {T1: OffsetAndMetadata(9), T0: None} == (
-        read_fetched(ask(broker, fetch_request("g", [T0, T1], 9), 9)).offsets
+        read_fetched(
+            ask(broker, offset_fetch_request("g", [T0, T1], 9, require_stable=True), 9)
+        ).offsets
     )
 
 
@@ -192,11 +197,17 @@ def test_a_member_of_the_new_protocol_commits_and_fetches_in_its_epoch(broker, v
 
     def commit(member_epoch):
         request, _ = commit_request(ConsumerGroupMetadata("g", member_epoch, "m"), offsets, ids)
-        return read_commit(ask(broker, request, version), names)
+        return dict(commit_codes(ask(broker, request, version), names))
 
     def fetch(member_epoch):
-        request = fetch_request(
-            "g", [T0], version, member_id="m", member_epoch=member_epoch, topic_ids=ids
+        request = offset_fetch_request(
+            "g",
+            [T0],
+            version,
+            member_id="m",
+            member_epoch=member_epoch,
+            topic_ids=ids,
+            require_stable=True,
         )
         return read_fetched(ask(broker, request, version), names)
 
