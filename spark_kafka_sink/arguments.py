@@ -5,7 +5,7 @@ Raised later, on a network thread, the error would end the client rather than th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
 from spark_kafka_sink.model import (
@@ -130,6 +130,22 @@ def check_group(group: object) -> None:
     number = number_of(group.generation_id, "the generation_id of a consumer group")
     if number > 0 and not group.member_id:
         raise ValueError(f"the consumer group's generation_id is {number}, but it has no member_id")
+
+
+def check_columns(columns: Any) -> None:
+    """Raise TypeError unless the columns are None or names; whether they exist is not checked."""
+    if columns is not None:
+        check_items("columns", columns, "a list of the names of columns", str)
+
+
+def check_items(name: str, values: Any, expected: str, *types: type) -> None:
+    """Raise TypeError unless there are several values, each of one of some types."""
+    kind = type(values).__name__
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Collection):
+        raise TypeError(f"{name} must be {expected}, not {kind}")
+    for value in values:
+        if not isinstance(value, types):
+            raise TypeError(f"{name} must be {expected}, not {kind} with {type(value).__name__}")
 
 
 def is_integer(value: object) -> TypeGuard[int]:

@@ -30,7 +30,7 @@ from spark_kafka_sink.consumer.group.group_requests import GroupSettings
 from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
 from spark_kafka_sink.consumer.offsets.offset_calls import BrokerRequests, OffsetCalls
 from spark_kafka_sink.consumer.offsets.position_lookups import PositionLookups
-from spark_kafka_sink.consumer.subscription.offset_reset import parse_offset_reset
+from spark_kafka_sink.consumer.subscription.partition_state import parse_offset_reset
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.consumer.topic_updates import TopicUpdates
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError, WakeupError

@@ -64,7 +64,7 @@ class CoordinatorMetrics:
         self._rebalancing_since: float | None = None
         self._commits = self._latency("commit-latency", "time in ms of a commit request")
         group.count_meter(self._commits, "commit", "commit requests")
-        self._heartbeats = self._sensor("heartbeat-latency")
+        self._heartbeats = self._metrics.sensor("heartbeat-latency")
         self._heartbeats.add(
             group.name(
                 "heartbeat-response-time-max",
@@ -102,11 +102,8 @@ class CoordinatorMetrics:
             lambda now: seconds_ago(self._last_rebalance, now),
         )
 
-    def _sensor(self, name: str) -> Sensor:
-        return self._metrics.sensor(name)
-
     def _latency(self, name: str, what: str) -> Sensor:
-        sensor = self._sensor(name)
+        sensor = self._metrics.sensor(name)
         self._group.average_and_maximum(sensor, name, what)
         return sensor
 
@@ -116,7 +113,7 @@ class CoordinatorMetrics:
             group.name("rebalance-latency-total", "The total time in ms of all rebalances."),
             CumulativeSum(),
         )
-        self._failures = self._sensor("failed-rebalance")
+        self._failures = self._metrics.sensor("failed-rebalance")
         for sensor, name, what in (
             (self._rebalances, "rebalance", "successful"),
             (self._failures, "failed-rebalance", "failed"),

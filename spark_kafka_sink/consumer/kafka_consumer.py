@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from spark_kafka_sink.arguments import (
     INT64,
+    check_columns,
     is_integer,
     number_of,
     number_of_seconds,
@@ -28,10 +29,7 @@ from spark_kafka_sink.arguments import (
     partitions_of,
     topic_of,
 )
-from spark_kafka_sink.config.consumer_config import (
-    CONSUMER_PROTOCOL,
-    KafkaConsumerConfig,
-)
+from spark_kafka_sink.config.consumer_config import CONSUMER_PROTOCOL, KafkaConsumerConfig
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
 from spark_kafka_sink.consumer.commits import Commits
@@ -39,10 +37,13 @@ from spark_kafka_sink.consumer.consumer_core import CallGuard, ConsumerCore
 from spark_kafka_sink.consumer.group.group_requests import LeaveOperation
 from spark_kafka_sink.consumer.interceptors import resolve_interceptors
 from spark_kafka_sink.consumer.polls import Polls
-from spark_kafka_sink.consumer.read_arguments import check_columns
 from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST, LATEST
-from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.subscription.partition_state import (
+    EARLIEST,
+    LATEST,
+    FetchPosition,
+    LeaderAndEpoch,
+)
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
 from spark_kafka_sink.model import Node, PartitionInfo, TopicPartition

@@ -92,10 +92,7 @@ class FetchBuffer:
 
     @property
     def buffered(self) -> frozenset[TopicPartition]:
-        """The partitions that have a fetch here.
-
-        Source: FetchBuffer.bufferedPartitions.
-        """
+        """The partitions that have a fetch here (FetchBuffer.bufferedPartitions)."""
         return frozenset(fetch.partition for fetch in self._fetches)
 
     def add(self, fetch: CompletedFetch) -> None:
@@ -130,10 +127,7 @@ class FetchBuffer:
             self._fetches.remove(fetch)
 
     def retain(self, partitions: Container[TopicPartition]) -> None:
-        """Drop the fetches of all other partitions.
-
-        Source: FetchBuffer.retainAll.
-        """
+        """Drop the fetches of all other partitions (FetchBuffer.retainAll)."""
         for fetch in self._fetches:
             if fetch.partition not in partitions:
                 fetch.drain()

@@ -10,11 +10,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.protocol.error_codes import (
-    ErrorCode,
-    is_invalid_metadata,
-    is_retriable,
-)
+from spark_kafka_sink.protocol.error_codes import ErrorCode, is_invalid_metadata, is_retriable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

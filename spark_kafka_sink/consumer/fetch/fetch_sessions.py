@@ -124,10 +124,7 @@ def fetch_request(
     A topic without an id is named, which later versions cannot do. Raises UnsupportedVersionError
     if the broker has no version in common with this client.
     """
-    highest = FetchRequest.versions.max
-    if fetch.topic_id == ZERO_UUID:
-        highest = LAST_VERSION_WITH_NAMES
-    version = versions.version_for(ApiKey.FETCH, highest)
+    version = _version(versions, uses_topic_ids=fetch.topic_id != ZERO_UUID)
     has_last_epoch = version >= _FIRST_VERSION_WITH_LAST_EPOCH
     request = FetchRequest(
         max_wait_ms=max_wait_ms if fetch.may_wait else 0,
@@ -156,6 +153,11 @@ def fetch_request(
         rack_id=rack if fetch.may_redirect else "",
     )
     return request, version
+
+
+def _version(versions: NodeApiVersions, *, uses_topic_ids: bool) -> int:
+    highest = FetchRequest.versions.max if uses_topic_ids else LAST_VERSION_WITH_NAMES
+    return versions.version_for(ApiKey.FETCH, highest)
 
 
 def partition_data(
@@ -224,10 +226,7 @@ def build_fetch(
 
     Source: FetchRequest.Builder and AbstractFetch.createFetchRequest.
     """
-    highest = FetchRequest.versions.max
-    if not session_request.uses_topic_ids:
-        highest = LAST_VERSION_WITH_NAMES
-    version = versions.version_for(ApiKey.FETCH, highest)
+    version = _version(versions, uses_topic_ids=session_request.uses_topic_ids)
     has_last_epoch = version >= _FIRST_VERSION_WITH_LAST_EPOCH
     request = FetchRequest(
         max_wait_ms=max_wait_ms,

@@ -15,12 +15,6 @@ from spark_kafka_sink.consumer.assignors.assignment_strategies import (
     check_cooperative_assignment,
     rebalance_protocol,
 )
-from spark_kafka_sink.consumer.assignors.consumer_protocol import (
-    deserialize_assignment,
-    deserialize_subscription,
-    serialize_assignment,
-    serialize_subscription,
-)
 from spark_kafka_sink.consumer.assignors.cooperative_sticky_assignor import (
     CooperativeStickyAssignor,
 )
@@ -31,13 +25,13 @@ from spark_kafka_sink.consumer.assignors.partition_assignor import (
     GroupSubscription,
     RebalanceProtocol,
     Subscription,
+    deserialize_assignment,
+    deserialize_subscription,
+    serialize_assignment,
+    serialize_subscription,
 )
 from spark_kafka_sink.consumer.group.classic_membership import ClassicMembership, ClassicMemberState
-from spark_kafka_sink.consumer.group.commit_rules import (
-    OffsetCall,
-    apply_commit,
-    not_in_generation,
-)
+from spark_kafka_sink.consumer.group.commit_rules import OffsetCall, apply_commit, not_in_generation
 from spark_kafka_sink.consumer.group.coordinator import Coordinator
 from spark_kafka_sink.consumer.group.group_requests import (
     NO_GENERATION,
@@ -77,167 +71,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
-
-
-class Rebalances:
-    """What a rebalance of a classic group means for the user's thread (ConsumerCoordinator).
-
-    Partitions are revoked before the group is joined, and assigned afterwards; in both cases the
-    user's listener is called. All methods are called without the lock, and so is the listener.
-    """
-
-    def __init__(
-        self,
-        context: ConsumerContext,
-        coordinator: ClassicCoordinator,
-    ) -> None:
-        self._context = context
-        self._coordinator = coordinator
-        #: Whether a step is running.
-        self.is_running = False
-        #: Whether a method of the listener is running.
-        self._is_telling = False
-
-    def run(self, step: PrepareJoin | CompleteJoin) -> None:
-        """Do what the group demands; raise KafkaError if a method of the listener has raised."""
-        try:
-            self.is_running = True
-            if isinstance(step, PrepareJoin):
-                self._prepare(step)
-            else:
-                self._complete(step)
-        finally:
-            self.is_running = False
-
-    def _prepare(self, step: PrepareJoin) -> None:
-        """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
-        subscriptions = self._context.subscriptions
-        try:
-            with self._context.lock:
-                owned = subscriptions.assigned_partitions
-                topics = subscriptions.subscription.topics
-                is_lost = step.generation.is_reset
-                is_eager = self._coordinator.protocol is RebalanceProtocol.EAGER
-                given_up = owned
-                if not (is_lost or is_eager):
-                    given_up = tuple(
-                        partition for partition in owned if partition.topic not in topics
-                    )
-                subscriptions.mark_pending_revocation(given_up)
-            try:
-                if is_lost:
-                    self._tell("on_partitions_lost", given_up)
-                else:
-                    self._tell("on_partitions_revoked", given_up, always=is_eager)
-            finally:
-                with self._context.lock:
-                    self._keep(frozenset(owned).difference(given_up))
-        finally:
-            with self._context.lock:
-                subscriptions.subscription.reset_group_topics()
-                self._coordinator.member.join_prepared(step)
-                self._coordinator.step_done(step)
-
-    def _complete(self, step: CompleteJoin) -> None:
-        """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
-        context, subscriptions = self._context, self._context.subscriptions
-        is_applied = False
-        try:
-            with context.lock:
-                self._coordinator.joined(step.generation)
-            assignment = deserialize_assignment(step.assignment)
-            assigned = assignment.partitions
-            _check_assigned(assigned)
-            with context.lock:
-                is_covered = subscriptions.subscription.covers(assigned)
-                owned = frozenset(subscriptions.assigned_partitions)
-                is_cooperative = self._coordinator.protocol is RebalanceProtocol.COOPERATIVE
-                revoked = owned.difference(assigned) if is_cooperative else frozenset()
-                if not is_covered:
-                    self._coordinator.member.request_rejoin(
-                        "received assignment does not match the current subscription"
-                    )
-                elif revoked:
-                    subscriptions.mark_pending_revocation(revoked)
-                    self._coordinator.member.request_rejoin("need to revoke partitions")
-            if not is_covered:
-                return
-            with FirstError() as first:
-                first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
-                first.of(lambda: self._tell_assignor(assignment, step.generation))
-                with context.lock:
-                    topics = {partition.topic for partition in assigned}
-                    self._coordinator.add_assigned_topics(topics)
-                    for topic in topics:
-                        context.client.metadata.add_topic(topic, context.clock())
-                    added = [partition for partition in assigned if partition not in owned]
-                    subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
-                    is_applied = True
-                try:
-                    first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
-                finally:
-                    with context.lock:
-                        subscriptions.enable_partitions_awaiting_callback(
-                            filter(subscriptions.is_assigned, added)
-                        )
-        finally:
-            with context.lock:
-                self._coordinator.member.join_completed(step)
-                if not is_applied:
-                    # After Ctrl-C the group believes that this member reads them.
-                    self._coordinator.member.request_rejoin("an assignment was not applied")
-                self._coordinator.step_done(step)
-                context.tell_user()
-
-    def _tell_assignor(self, assignment: Assignment, generation: Generation) -> None:
-        try:
-            self._coordinator.on_assignment(assignment, generation)
-        except Exception as error:
-            raise KafkaError(
-                f"the assignor's on_assignment raised {type(error).__name__}: {error}. The "
-                "rebalance has gone on without it"
-            ) from error
-
-    def give_up(self) -> None:
-        """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
-        with self._context.lock:
-            # During a rebalance, another member may have them already.
-            is_lost = self._coordinator.member.stable_generation is None
-            subscriptions = self._context.subscriptions
-            owned = subscriptions.assigned_partitions
-            if not subscriptions.subscription.is_auto_assigned:
-                return
-            subscriptions.mark_pending_revocation(owned)
-            if self._is_telling:
-                # The listener itself has unsubscribed.
-                self._keep(())
-                return
-        try:
-            self._tell("on_partitions_lost" if is_lost else "on_partitions_revoked", owned)
-        finally:
-            with self._context.lock:
-                self._keep(())
-
-    def _keep(self, partitions: Collection[TopicPartition]) -> None:
-        subscriptions = self._context.subscriptions
-        # The listener may have unsubscribed.
-        if subscriptions.subscription.is_auto_assigned:
-            subscriptions.assign_from_subscribed(
-                [
-                    partition
-                    for partition in subscriptions.assigned_partitions
-                    if partition in partitions
-                ]
-            )
-
-    def _tell(
-        self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
-    ) -> None:
-        self._is_telling = True
-        try:
-            self._coordinator.tell_listener(method, partitions, always=always)
-        finally:
-            self._is_telling = False
 
 
 class CommitBeforeJoin:
@@ -287,7 +120,11 @@ class CommitBeforeJoin:
 
 
 class ClassicCoordinator(Coordinator):
-    """A member of a classic group."""
+    """A member of a classic group (ConsumerCoordinator).
+
+    Partitions are revoked before the group is joined, and assigned afterwards; in both cases the
+    user's listener is called, without the lock.
+    """
 
     offset_calls = (
         OffsetCall.CLASSIC_COMMIT,
@@ -313,7 +150,8 @@ class ClassicCoordinator(Coordinator):
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.protocol: RebalanceProtocol = rebalance_protocol(assignors)
         self.member = ClassicMembership(settings, context.clock())
-        self._rebalances = Rebalances(context, self)
+        #: Whether a step of `for_user` is running, and whether a method of the listener is.
+        self._is_running = self._is_telling = False
         self._commit = CommitBeforeJoin(context)
         #: Of the last join that was completed.
         self._group_metadata = self._metadata(NO_GENERATION)
@@ -423,7 +261,7 @@ class ClassicCoordinator(Coordinator):
 
     def may_run(self, step: PrepareJoin | CompleteJoin, now: float) -> bool:
         """Return whether the step can be done now: positions are committed before a revocation."""
-        if self._rebalances.is_running:
+        if self._is_running:
             # The first step, whose listener polls.
             return False
         is_eager = self.protocol is RebalanceProtocol.EAGER
@@ -431,14 +269,113 @@ class ClassicCoordinator(Coordinator):
 
     def run(self, step: PrepareJoin | CompleteJoin) -> None:
         """Do a step of `for_user`, and remove it."""
-        self._rebalances.run(step)
+        try:
+            self._is_running = True
+            if isinstance(step, PrepareJoin):
+                self._prepare_join(step)
+            else:
+                self._complete_join(step)
+        finally:
+            self._is_running = False
+
+    def _prepare_join(self, step: PrepareJoin) -> None:
+        """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
+        subscriptions = self.context.subscriptions
+        try:
+            with self.context.lock:
+                owned = subscriptions.assigned_partitions
+                topics = subscriptions.subscription.topics
+                is_lost = step.generation.is_reset
+                is_eager = self.protocol is RebalanceProtocol.EAGER
+                given_up = owned
+                if not (is_lost or is_eager):
+                    given_up = tuple(
+                        partition for partition in owned if partition.topic not in topics
+                    )
+                subscriptions.mark_pending_revocation(given_up)
+            try:
+                if is_lost:
+                    self._tell("on_partitions_lost", given_up)
+                else:
+                    self._tell("on_partitions_revoked", given_up, always=is_eager)
+            finally:
+                with self.context.lock:
+                    self._keep(frozenset(owned).difference(given_up))
+        finally:
+            with self.context.lock:
+                subscriptions.subscription.reset_group_topics()
+                self.member.join_prepared(step)
+                self.step_done(step)
+
+    def _complete_join(self, step: CompleteJoin) -> None:
+        """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
+        context, subscriptions = self.context, self.context.subscriptions
+        is_applied = False
+        try:
+            with context.lock:
+                self._group_metadata = self._metadata(step.generation)
+            assignment = deserialize_assignment(step.assignment)
+            assigned = assignment.partitions
+            _check_assigned(assigned)
+            with context.lock:
+                is_covered = subscriptions.subscription.covers(assigned)
+                owned = frozenset(subscriptions.assigned_partitions)
+                is_cooperative = self.protocol is RebalanceProtocol.COOPERATIVE
+                revoked = owned.difference(assigned) if is_cooperative else frozenset()
+                if not is_covered:
+                    self.member.request_rejoin(
+                        "received assignment does not match the current subscription"
+                    )
+                elif revoked:
+                    subscriptions.mark_pending_revocation(revoked)
+                    self.member.request_rejoin("need to revoke partitions")
+            if not is_covered:
+                return
+            with FirstError() as first:
+                first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
+                first.of(lambda: self._tell_assignor(assignment, step.generation))
+                with context.lock:
+                    topics = {partition.topic for partition in assigned}
+                    self._add_assigned_topics(topics)
+                    for topic in topics:
+                        context.client.metadata.add_topic(topic, context.clock())
+                    added = [partition for partition in assigned if partition not in owned]
+                    subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
+                    is_applied = True
+                try:
+                    first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
+                finally:
+                    with context.lock:
+                        subscriptions.enable_partitions_awaiting_callback(
+                            filter(subscriptions.is_assigned, added)
+                        )
+        finally:
+            with context.lock:
+                self.member.join_completed(step)
+                if not is_applied:
+                    # After Ctrl-C the group believes that this member reads them.
+                    self.member.request_rejoin("an assignment was not applied")
+                self.step_done(step)
+                context.tell_user()
+
+    def _tell_assignor(self, assignment: Assignment, generation: Generation) -> None:
+        assignor = self._assignors.get(generation.protocol or "")
+        if assignor is None:
+            return
+        try:
+            assignor.on_assignment(assignment, self._metadata(generation))
+        except Exception as error:
+            raise KafkaError(
+                f"the assignor's on_assignment raised {type(error).__name__}: {error}. The "
+                "rebalance has gone on without it"
+            ) from error
 
     def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
         """Release all partitions, and send LeaveGroup, without waiting for its answer."""
         del seconds
         context = self.context
         try:
-            self._rebalances.give_up()
+            self._give_up()
         finally:
             with context.lock:
                 step = self.member.leave(reason, operation)
@@ -446,6 +383,47 @@ class ClassicCoordinator(Coordinator):
                 if step is not None:
                     self.unanswered_leaves += 1
                     context.start(partial(self._leave_at_will, step))
+
+    def _give_up(self) -> None:
+        """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
+        with self.context.lock:
+            # During a rebalance, another member may have them already.
+            is_lost = self.member.stable_generation is None
+            subscriptions = self.context.subscriptions
+            owned = subscriptions.assigned_partitions
+            if not subscriptions.subscription.is_auto_assigned:
+                return
+            subscriptions.mark_pending_revocation(owned)
+            if self._is_telling:
+                # The listener itself has unsubscribed.
+                self._keep(())
+                return
+        try:
+            self._tell("on_partitions_lost" if is_lost else "on_partitions_revoked", owned)
+        finally:
+            with self.context.lock:
+                self._keep(())
+
+    def _keep(self, partitions: Collection[TopicPartition]) -> None:
+        subscriptions = self.context.subscriptions
+        # The listener may have unsubscribed.
+        if subscriptions.subscription.is_auto_assigned:
+            subscriptions.assign_from_subscribed(
+                [
+                    partition
+                    for partition in subscriptions.assigned_partitions
+                    if partition in partitions
+                ]
+            )
+
+    def _tell(
+        self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
+    ) -> None:
+        self._is_telling = True
+        try:
+            self.tell_listener(method, partitions, always=always)
+        finally:
+            self._is_telling = False
 
     def enforce_rebalance(self, reason: str) -> None:
         """Rejoin the group within the next `poll`."""
@@ -467,11 +445,7 @@ class ClassicCoordinator(Coordinator):
             self._settings.group_instance_id,
         )
 
-    def joined(self, generation: Generation) -> None:
-        """Record that the assignment of a generation is about to be applied."""
-        self._group_metadata = self._metadata(generation)
-
-    def add_assigned_topics(self, topics: set[str]) -> None:
+    def _add_assigned_topics(self, topics: set[str]) -> None:
         """Subscribe to topics that match the pattern, and that only the leader has found so far.
 
         Source: ConsumerCoordinator.maybeUpdateJoinedSubscription.
@@ -481,12 +455,6 @@ class ClassicCoordinator(Coordinator):
         if subscription.pattern is not None and not topics <= joined:
             subscription.set_matching_topics(subscription.topics | topics)
             self._joined_topics = joined | topics
-
-    def on_assignment(self, assignment: Assignment, generation: Generation) -> None:
-        """Pass its assignment to the assignor of a generation; call it without the lock."""
-        assignor = self._assignors.get(generation.protocol or "")
-        if assignor is not None:
-            assignor.on_assignment(assignment, self._metadata(generation))
 
     # Commits
 

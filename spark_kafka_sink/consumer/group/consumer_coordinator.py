@@ -9,11 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.consumer.group.commit_rules import (
-    OffsetAction,
-    OffsetCall,
-    commit_of_user,
-)
+from spark_kafka_sink.consumer.group.commit_rules import OffsetAction, OffsetCall, commit_of_user
 from spark_kafka_sink.consumer.group.consumer_membership import ConsumerMembership
 from spark_kafka_sink.consumer.group.coordinator import Coordinator
 from spark_kafka_sink.consumer.group.group_member import (

@@ -393,11 +393,9 @@ class GroupMember:
             self._subscription_changed = False
 
     def leave(self, operation: LeaveOperation, *, runs_callbacks: bool) -> None:
-        """End the subscription, and leave the group.
+        """End the subscription, and leave the group (AbstractMembershipManager.leaveGroup).
 
         Without callbacks the partitions are given up at once.
-
-        Source: AbstractMembershipManager.leaveGroup.
         """
         self._leave_operation = operation
         self._subscription_changed = self._rejoins = False

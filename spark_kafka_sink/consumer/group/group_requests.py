@@ -22,10 +22,7 @@ from spark_kafka_sink.errors import ConfigError, UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_retriable
 from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
-from spark_kafka_sink.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-)
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from spark_kafka_sink.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from spark_kafka_sink.protocol.messages.sync_group import (
     SyncGroupRequest,

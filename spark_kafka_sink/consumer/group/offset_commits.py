@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.coordinator import Coordinator
     from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-    from spark_kafka_sink.protocol.messages.offset_fetch import (
-        OffsetFetchResponse,
-    )
+    from spark_kafka_sink.protocol.messages.offset_fetch import OffsetFetchResponse
 
 
 class FetchedOffsets(NamedTuple):

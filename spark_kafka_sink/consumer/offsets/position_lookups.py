@@ -24,8 +24,11 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
     truncation_error,
     unauthorized_error,
 )
-from spark_kafka_sink.consumer.subscription.offset_reset import NONE
-from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.subscription.partition_state import (
+    NONE,
+    FetchPosition,
+    LeaderAndEpoch,
+)
 from spark_kafka_sink.errors import (
     DecodeError,
     KafkaTimeoutError,
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
     from spark_kafka_sink.consumer.offsets.offset_requests import Questions
-    from spark_kafka_sink.consumer.subscription.offset_reset import OffsetReset
+    from spark_kafka_sink.consumer.subscription.partition_state import OffsetReset
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT

@@ -1,4 +1,4 @@
-"""The state of one assigned partition: its position, and whether it can be fetched.
+"""The state of one assigned partition: its position or its reset, and whether it can be fetched.
 
 `TRANSITIONS` alone decides which fetch state may follow which; an illegal transition raises and
 changes nothing, where Java ignores it (SubscriptionState.TopicPartitionState.transitionState). A
@@ -9,16 +9,93 @@ clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.errors import IllegalStateError
+from spark_kafka_sink.config.iso_durations import duration_ns
+from spark_kafka_sink.errors import ConfigError, IllegalStateError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.subscription.offset_reset import OffsetReset
+_BY_DURATION: Final = "by_duration:"
+_NANOSECONDS: Final = 1_000_000_000
+
+
+class ResetType(StrEnum):
+    """The kinds of start (AutoOffsetResetStrategy.StrategyType)."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+    BY_DURATION = "by_duration"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """Where a partition starts without a valid position (Kafka's AutoOffsetResetStrategy).
+
+    It is a value of `auto.offset.reset` (KIP-1106).
+    """
+
+    type: ResetType
+    #: Nanoseconds before now, for BY_DURATION; 0 for the others.
+    duration_ns: int = 0
+
+    def __str__(self) -> str:
+        """Return the kind, with the duration in seconds if there is one."""
+        if self.type is not ResetType.BY_DURATION:
+            return self.type.value
+        return f"by_duration ({self.duration_ns / _NANOSECONDS:g} s)"
+
+    def timestamp(self, now_ms: int) -> int:
+        """Return the timestamp with which to ask ListOffsets for the start.
+
+        `now_ms` and the result are milliseconds since 1970. A duration that reaches back beyond
+        1970 gives 0, because negative timestamps have meanings of their own. Raise
+        IllegalStateError for NONE, which has no start.
+
+        Source: AutoOffsetResetStrategy.timestamp, KIP-1106.
+        """
+        match self.type:
+            case ResetType.EARLIEST:
+                return EARLIEST_TIMESTAMP
+            case ResetType.LATEST:
+                return LATEST_TIMESTAMP
+            case ResetType.BY_DURATION:
+                return max((now_ms * 1_000_000 - self.duration_ns) // 1_000_000, 0)
+            case ResetType.NONE:
+                raise IllegalStateError(
+                    "auto.offset.reset is 'none': there is no offset to reset to"
+                )
+
+
+EARLIEST: Final = OffsetReset(ResetType.EARLIEST)
+LATEST: Final = OffsetReset(ResetType.LATEST)
+NONE: Final = OffsetReset(ResetType.NONE)
+_NAMED: Final = {str(value): value for value in (EARLIEST, LATEST, NONE)}
+
+
+def parse_offset_reset(value: str) -> OffsetReset:
+    """Parse a value of `auto.offset.reset`; raise ConfigError for any other text.
+
+    The values are `earliest`, `latest`, `none` and `by_duration:` with an ISO 8601 duration of
+    days, hours, minutes and seconds that is not negative, such as `by_duration:PT36H`.
+
+    Source: AutoOffsetResetStrategy.fromString, java.time.Duration.parse.
+    """
+    if value in _NAMED:
+        return _NAMED[value]
+    duration = duration_ns(value.removeprefix(_BY_DURATION))
+    if not value.startswith(_BY_DURATION) or duration is None or duration < 0:
+        raise ConfigError(
+            f"auto.offset.reset: {value!r} is invalid. Use 'earliest', 'latest', 'none' or "
+            "'by_duration:' with an ISO 8601 duration that is not negative, such as "
+            "'by_duration:P1DT12H'"
+        )
+    return OffsetReset(ResetType.BY_DURATION, duration)
 
 
 class FetchState(Enum):

@@ -147,12 +147,10 @@ class Subscription:
         return self._change_topics(topics)
 
     def set_group_topics(self, topics: Collection[str]) -> bool:
-        """Set the topics of all members, for the group's leader.
+        """Set the topics of all members, for the group's leader (SubscriptionState.groupSubscribe).
 
         Return whether the group has topics that this consumer does not subscribe to. Raise
         IllegalStateError without a group.
-
-        Source: SubscriptionState.groupSubscribe.
         """
         if not self.is_auto_assigned:
             raise IllegalStateError(f"no group assigns the partitions of {self!r}")

@@ -21,12 +21,13 @@ from collections import OrderedDict
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.consumer.subscription.offset_reset import NONE, OffsetReset
 from spark_kafka_sink.consumer.subscription.partition_state import (
+    NONE,
     FetchPosition,
     FetchState,
     LeaderAndEpoch,
     LogTruncation,
+    OffsetReset,
     PartitionState,
 )
 from spark_kafka_sink.consumer.subscription.subscription import Subscription, SubscriptionType

@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
-from spark_kafka_sink.consumer.assignors.consumer_protocol import (
-    deserialize_assignment,
-    deserialize_subscription,
-    serialize_assignment,
-    serialize_subscription,
-)
 from spark_kafka_sink.consumer.assignors.partition_assignor import (
     Assignment,
     Cluster,
     GroupSubscription,
     Subscription,
+    deserialize_assignment,
+    deserialize_subscription,
+    serialize_assignment,
+    serialize_subscription,
 )
 from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
 from tests.support.consumer.assignor_cases import (

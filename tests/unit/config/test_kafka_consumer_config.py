@@ -18,7 +18,7 @@ from spark_kafka_sink.config.consumer_config import (
 )
 from spark_kafka_sink.config.plug_ins import plug_in_settings
 from spark_kafka_sink.config.plugin_reference import PluginReference
-from spark_kafka_sink.consumer.subscription.offset_reset import parse_offset_reset
+from spark_kafka_sink.consumer.subscription.partition_state import parse_offset_reset
 from spark_kafka_sink.errors import ConfigError
 
 #: The settings that only classic groups have, with a value, and what replaces them.

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
-from spark_kafka_sink.consumer.assignors.consumer_protocol import (
+from spark_kafka_sink.consumer.assignors.partition_assignor import (
+    Assignment,
+    Subscription,
     deserialize_assignment,
     deserialize_subscription,
     serialize_assignment,
     serialize_subscription,
 )
-from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment, Subscription
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import ConsumerGroupMetadata
 from tests.support.consumer.assignor_cases import ASSIGNORS, STICKY, partitions_of, words_of

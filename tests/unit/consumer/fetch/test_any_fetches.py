@@ -21,8 +21,11 @@ from spark_kafka_sink.consumer.fetch.fetch_sessions import (
     read_fetch,
 )
 from spark_kafka_sink.consumer.fetch.fetcher import plan_fetches
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
-from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.subscription.partition_state import (
+    EARLIEST,
+    FetchPosition,
+    LeaderAndEpoch,
+)
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff

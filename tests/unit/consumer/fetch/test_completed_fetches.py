@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch, FetchBuffer
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
+from spark_kafka_sink.consumer.subscription.partition_state import EARLIEST
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot, TopicMetadata

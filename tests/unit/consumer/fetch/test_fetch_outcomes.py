@@ -11,8 +11,12 @@ from spark_kafka_sink.consumer.fetch.completed_fetches import (
     FetchOutcome,
     initialize,
 )
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST, NONE
-from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.subscription.partition_state import (
+    EARLIEST,
+    NONE,
+    FetchPosition,
+    LeaderAndEpoch,
+)
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.errors import BrokerError, CorruptRecordError, OffsetOutOfRangeError
 from spark_kafka_sink.model import Node, TopicPartition

@@ -8,8 +8,11 @@ import pytest
 
 from spark_kafka_sink.consumer.fetch.fetch_sessions import PartitionToFetch
 from spark_kafka_sink.consumer.fetch.fetcher import FetchPlan, plan_fetches
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
-from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
+from spark_kafka_sink.consumer.subscription.partition_state import (
+    EARLIEST,
+    FetchPosition,
+    LeaderAndEpoch,
+)
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_kafka_sink.consumer.group.group_member import GroupMember, MemberState
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
+from spark_kafka_sink.consumer.subscription.partition_state import EARLIEST
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from tests.support.consumer.member_script import member_settings
 

@@ -20,8 +20,9 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
     truncation_error,
     unauthorized_error,
 )
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST, NONE
 from spark_kafka_sink.consumer.subscription.partition_state import (
+    EARLIEST,
+    NONE,
     FetchPosition,
     LeaderAndEpoch,
     LogTruncation,

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from spark_kafka_sink.consumer.offsets.position_lookups import PositionLookups
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
+from spark_kafka_sink.consumer.subscription.partition_state import EARLIEST
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
-from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
+from spark_kafka_sink.consumer.subscription.partition_state import EARLIEST, FetchPosition
 from spark_kafka_sink.consumer.subscription.subscription_state import (
     SubscriptionState,
     UseOfFetched,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.consumer.subscription.offset_reset import (
+from spark_kafka_sink.consumer.subscription.partition_state import (
     EARLIEST,
     LATEST,
     NONE,

@@ -6,8 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST, LATEST, NONE
 from spark_kafka_sink.consumer.subscription.partition_state import (
+    EARLIEST,
+    LATEST,
+    NONE,
     TRANSITIONS,
     WITH_POSITION,
     FetchPosition,

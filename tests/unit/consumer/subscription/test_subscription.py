@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST
+from spark_kafka_sink.consumer.subscription.partition_state import EARLIEST
 from spark_kafka_sink.consumer.subscription.subscription import SubscriptionType
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.errors import IllegalStateError

@@ -7,8 +7,10 @@ import re
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from spark_kafka_sink.consumer.subscription.offset_reset import EARLIEST, LATEST, NONE
 from spark_kafka_sink.consumer.subscription.partition_state import (
+    EARLIEST,
+    LATEST,
+    NONE,
     WITH_POSITION,
     FetchPosition,
     FetchState,
