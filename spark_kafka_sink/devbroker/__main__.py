@@ -175,10 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for topic in options.topic:
             if options.data_dir is None or server.cluster.topic(topic.name) is None:
                 server.cluster.create_topic(
-                    topic.name,
-                    partitions=topic.partitions,
-                    config=settings.topic_defaults.with_values(topic.configs),
-                    overrides=topic.configs,
+                    topic.name, partitions=topic.partitions, overrides=topic.configs
                 )
         sys.stdout.write(f"listening on {_addresses(server, listeners)}\n")
         sys.stdout.flush()

@@ -27,11 +27,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.primitives import Reader
-from spark_kafka_sink.protocol.registry import (
-    decode_request_header,
-    encode_response,
-    request_class,
-)
+from spark_kafka_sink.protocol.registry import decode_request_header, encode_response, request_class
 from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse, read_message
 
 if TYPE_CHECKING:

@@ -180,18 +180,14 @@ class DevBroker:
         each; the default is `default_replication_factor` of the settings. Raises RefusedError if
         the topic `name` is invalid or already exists, or if Kafka rejects a setting.
         """
-
-        def create(broker: Broker) -> None:
-            config = broker.settings.topic_defaults.with_values(configs or {})
-            broker.cluster.create_topic(
+        self._call(
+            lambda broker: broker.cluster.create_topic(
                 name,
                 partitions=partitions,
-                config=config,
                 overrides=configs,
                 replication_factor=replication_factor,
             )
-
-        self._call(create)
+        )
 
     def records(self, topic: str) -> TopicRecords:
         """Return what consumers would read from a topic now: records by partition, in offset order.
@@ -378,6 +374,4 @@ class DevBroker:
         cluster = self._server.cluster
         for name, partitions in topics.items():
             if cluster.topic(name) is None or not cluster.logs.is_durable:
-                cluster.create_topic(
-                    name, partitions=partitions, config=cluster.settings.topic_defaults
-                )
+                cluster.create_topic(name, partitions=partitions)

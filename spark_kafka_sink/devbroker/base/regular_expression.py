@@ -434,10 +434,14 @@ def _script(character: str) -> str:
     return script if script in _SCRIPTS else "Common"
 
 
+_Condition = frozenset[str] | _Assertion | None
+_END = 0
+
+
 class _Step(NamedTuple):
     """An instruction: move on to `then` after a character, or at once if a condition holds."""
 
-    condition: frozenset[str] | _Assertion | None
+    condition: _Condition
     then: tuple[int, ...]
 
 
@@ -459,11 +463,11 @@ class RegularExpression:
             raise ValueError("it is too large")
         work.spend(len(pattern) * len(alphabet) * _WORK_OF_A_CHARACTER)
         self._work = work
-        #: The automaton; the instruction after the last one is its end.
-        self._steps: list[_Step] = []
+        #: The automaton; the first instruction is its end, which no character leaves.
+        self._steps = [_Step(frozenset(), ())]
         #: Counted even if it adds no instruction: an empty group can be repeated without end.
         self._nodes = 0
-        self._add(_Parser(pattern, alphabet).parse())
+        self._start = self._add(_Parser(pattern, alphabet).parse(), _END)
         self._has_assertions = any(isinstance(step.condition, _Assertion) for step in self._steps)
         #: The states after a character, by those before it: names have the same few characters.
         #: Only if there are no assertions, which depend on the place in the name.
@@ -474,61 +478,47 @@ class RegularExpression:
 
     def matches(self, text: str) -> bool:
         """Return whether the whole text matches. Raises TooMuchWorkError."""
-        states = self._reachable({0}, text, 0)
+        states = self._reachable({self._start}, text, 0)
         for position, character in enumerate(text):
             self._work.spend(1)
             states = self._move(states, text, position, character)
             if not states:
                 return False
-        return len(self._steps) in states
+        return _END in states
 
-    def _append(self, step: _Step) -> int:
-        self._steps.append(step)
+    def _append(self, condition: _Condition, *then: int) -> int:
+        self._steps.append(_Step(condition, then))
         return len(self._steps) - 1
 
-    def _add(self, node: _Node) -> None:
-        """Append the instructions of a node, which continue behind the last of them."""
+    def _add(self, node: _Node, then: int) -> int:
+        """Add the instructions of a node, which continue at `then`; return the first of them."""
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise ValueError("it is too large")
         self._work.spend(_WORK_OF_A_NODE)
         match node:
             case _Sequence(items):
-                for item in items:
-                    self._add(item)
+                for item in reversed(items):
+                    then = self._add(item, then)
+                return then
             case _Choice(options):
-                self._add_choice(options)
+                return self._append(None, *[self._add(option, then) for option in options])
             case _Repeat():
-                self._add_repeat(node)
+                return self._add_repeat(node, then)
             case _:
-                self._append(_Step(node, (len(self._steps) + 1,)))
+                return self._append(node, then)
 
-    def _add_choice(self, options: tuple[_Node, ...]) -> None:
-        fork = self._append(_Step(None, ()))
-        starts, exits = [], []
-        for option in options:
-            starts.append(len(self._steps))
-            self._add(option)
-            exits.append(self._append(_Step(None, ())))
-        self._steps[fork] = _Step(None, tuple(starts))
-        for index in exits:
-            self._steps[index] = _Step(None, (len(self._steps),))
-
-    def _add_repeat(self, repeat: _Repeat) -> None:
-        for _ in range(repeat.low):
-            self._add(repeat.node)
+    def _add_repeat(self, repeat: _Repeat, then: int) -> int:
+        end = then
         if repeat.high is None:
-            fork = self._append(_Step(None, ()))
-            self._add(repeat.node)
-            self._append(_Step(None, (fork,)))
-            self._steps[fork] = _Step(None, (fork + 1, len(self._steps)))
-            return
-        forks = []
-        for _ in range(repeat.high - repeat.low):
-            forks.append(self._append(_Step(None, ())))
-            self._add(repeat.node)
-        for fork in forks:
-            self._steps[fork] = _Step(None, (fork + 1, len(self._steps)))
+            then = self._append(None)
+            self._steps[then] = _Step(None, (self._add(repeat.node, then), end))
+        else:
+            for _ in range(repeat.high - repeat.low):
+                then = self._append(None, self._add(repeat.node, then), end)
+        for _ in range(repeat.low):
+            then = self._add(repeat.node, then)
+        return then
 
     def _move(
         self, states: frozenset[int], text: str, position: int, character: str
@@ -539,10 +529,9 @@ class RegularExpression:
         self._work.spend(len(states))
         after: set[int] = set()
         for state in states:
-            if state < len(self._steps):
-                condition, then = self._steps[state]
-                if isinstance(condition, frozenset) and character in condition:
-                    after.update(then)
+            condition, then = self._steps[state]
+            if isinstance(condition, frozenset) and character in condition:
+                after.update(then)
         reached = self._reachable(after, text, position + 1)
         if not self._has_assertions:
             self._remembered_states += len(states) + len(reached)
@@ -559,10 +548,7 @@ class RegularExpression:
         """Return the states that are reached without another character."""
         reached, left = set(states), list(states)
         while left:
-            state = left.pop()
-            if state == len(self._steps):
-                continue
-            condition, then = self._steps[state]
+            condition, then = self._steps[left.pop()]
             self._work.spend(len(then) or 1)
             if isinstance(condition, frozenset) or not _holds(condition, text, position):
                 continue

@@ -88,7 +88,9 @@ class TopicConfig:
         for name, value in values.items():
             parse = _PARSERS.get(name)
             if parse is None:
-                raise _invalid(_unknown_or_unsupported(name))
+                if name in _UNSUPPORTED:
+                    raise _invalid(f"{name} is a Kafka setting that this broker does not support")
+                raise _invalid(f"Unknown topic config name: {name}")
             try:
                 parsed = parse(value)
             except ValueError as error:
@@ -114,12 +116,6 @@ class TopicConfig:
 
 def _invalid(message: str) -> RefusedError:
     return RefusedError(ErrorCode.INVALID_CONFIG, message)
-
-
-def _unknown_or_unsupported(name: str) -> str:
-    if name in _UNSUPPORTED:
-        return f"{name} is a Kafka setting that this broker does not support"
-    return f"Unknown topic config name: {name}"
 
 
 def _attribute(name: str) -> str:

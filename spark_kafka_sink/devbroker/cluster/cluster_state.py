@@ -350,12 +350,17 @@ class ClusterState:
         name: str,
         *,
         partitions: int,
-        config: TopicConfig,
+        config: TopicConfig | None = None,
         overrides: Mapping[str, str] | None = None,
         replication_factor: int | None = None,
         assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> Topic:
-        """Create one topic; see `TopicChanges.create_topic`. Raises RefusedError."""
+        """Create one topic; see `TopicChanges.create_topic`. Raises RefusedError.
+
+        Without a `config` it has the default settings with the `overrides`.
+        """
+        if config is None:
+            config = self.settings.topic_defaults.with_values(overrides or {})
         with self.change_topics() as changes:
             return changes.create_topic(
                 name,

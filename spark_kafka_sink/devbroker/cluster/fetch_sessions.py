@@ -335,9 +335,6 @@ class FetchSessions:
         stale = [session for session in sessions if now_ms - session.last_used_ms > _EVICTION_MS]
         yield from stale
         for session in sorted(sessions[len(stale) :], key=lambda session: len(session.partitions)):
-            if _is_old(session) and len(session.partitions) < partitions:
+            is_old = session.last_used_ms - session.created_ms > _EVICTION_MS
+            if is_old and len(session.partitions) < partitions:
                 yield session
-
-
-def _is_old(session: _Session) -> bool:
-    return session.last_used_ms - session.created_ms > _EVICTION_MS

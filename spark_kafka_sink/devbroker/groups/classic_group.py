@@ -65,9 +65,9 @@ class Parked(Generic[T]):
 
     __slots__ = ("response",)
 
-    def __init__(self) -> None:
+    def __init__(self, response: T | None = None) -> None:
         #: None while the request waits.
-        self.response: T | None = None
+        self.response = response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,16 +18,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.groups.classic_group import (
-    ClassicGroup,
-    GroupState,
-    Member,
-    Parked,
-)
+from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, GroupState, Member, Parked
 from spark_kafka_sink.devbroker.groups.consumer_group import ConsumerGroup
 from spark_kafka_sink.devbroker.groups.group_records import (
     encode_deleted_consumer_group,
@@ -63,17 +57,6 @@ _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
 #: thread, has no such limit.
 MAX_PROTOCOLS = 100
 _NO_GENERATION = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Join:
-    """A JoinGroup request that is being handled."""
-
-    group: ClassicGroup
-    request: JoinGroupRequest
-    client: RequestSender
-    parked: Parked[JoinGroupResponse]
-    now: float
 
 
 class ClassicGroups:
@@ -159,34 +142,27 @@ class ClassicGroups:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"group {request.group_id!r} does not support the protocols of the member",
             )
-        join = _Join(group=group, request=request, client=client, parked=Parked(), now=now)
-        if not request.member_id:
-            self._join_new_member(join)
-        elif request.member_id in group.pending_members:
-            self._add_member(join, request.member_id)
-        else:
-            self._join_existing_member(join)
-        return join.parked
-
-    def _join_new_member(self, join: _Join) -> None:
-        group, request = join.group, join.request
+        if request.member_id in group.pending_members:
+            return self._add_member(group, request.member_id, request, client, now)
+        if request.member_id:
+            return self._join_existing_member(group, request, now)
         instance_id = request.group_instance_id
-        prefix = join.client.client_id if instance_id is None else instance_id
+        prefix = client.client_id if instance_id is None else instance_id
         member_id = f"{prefix}-{uuid.uuid4()}"
         if instance_id is not None and instance_id in group.static_members:
-            self._replace_static_member(join, member_id)
-        elif instance_id is None and join.client.version >= _FIRST_VERSION_THAT_NEEDS_MEMBER_ID:
-            # It must rejoin with its new id within its session timeout.
-            group.pending_members[member_id] = self._timers.schedule(
-                join.now + request.session_timeout_ms / 1000,
-                lambda then: self._expire_pending_member(group, member_id, then),
-            )
-            join.parked.response = join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED)
-        else:
-            self._add_member(join, member_id)
+            return self._replace_static_member(group, member_id, request, client, now)
+        if instance_id is not None or client.version < _FIRST_VERSION_THAT_NEEDS_MEMBER_ID:
+            return self._add_member(group, member_id, request, client, now)
+        # The member must rejoin with its new id within its session timeout.
+        group.pending_members[member_id] = self._timers.schedule(
+            now + request.session_timeout_ms / 1000,
+            lambda then: self._expire_pending_member(group, member_id, then),
+        )
+        return Parked(join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
 
-    def _join_existing_member(self, join: _Join) -> None:
-        group, request = join.group, join.request
+    def _join_existing_member(
+        self, group: ClassicGroup, request: JoinGroupRequest, now: float
+    ) -> Parked[JoinGroupResponse]:
         member = group.check_member(request.member_id, request.group_instance_id)
         unchanged = member.protocols == request.protocols
         is_leader = group.leader_id == member.member_id
@@ -196,68 +172,79 @@ class ClassicGroups:
         ):
             # It may not have received the response to its first request. A leader that rejoins a
             # stable group requests a rebalance.
-            join.parked.response = self._joined(group, member)
-            return
+            return Parked(self._joined(group, member))
         _update_member(member, request)
-        member.awaiting_join = join.parked
-        self._rebalance_or_complete(group, join.now)
+        parked = member.awaiting_join = Parked()
+        self._rebalance_or_complete(group, now)
+        return parked
 
-    def _replace_static_member(self, join: _Join, member_id: str) -> None:
+    def _replace_static_member(
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        request: JoinGroupRequest,
+        client: RequestSender,
+        now: float,
+    ) -> Parked[JoinGroupResponse]:
         """Replace a static member that was restarted."""
-        group, now = join.group, join.now
         former_leader = group.leader_id
-        old, member = group.replace_static_member(join.request.group_instance_id or "", member_id)
+        instance_id = request.group_instance_id or ""
+        old, member = group.replace_static_member(instance_id, member_id)
         if old.awaiting_join is not None:
             self._answer(old.awaiting_join, join_error(old.member_id, ErrorCode.FENCED_INSTANCE_ID))
         if old.awaiting_sync is not None:
             self._answer(old.awaiting_sync, _sync_error(ErrorCode.FENCED_INSTANCE_ID))
         self.restart_session(group, member, now)
-        _update_member(member, join.request)
+        _update_member(member, request)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             try:
                 self._keep(group, now)
             except RefusedError:
                 # It keeps its old id and retries.
-                _, back = group.replace_static_member(
-                    join.request.group_instance_id or "", old.member_id
-                )
+                _, back = group.replace_static_member(instance_id, old.member_id)
                 back.protocols = old.protocols
                 back.rebalance_timeout_ms = old.rebalance_timeout_ms
                 back.session_timeout_ms = old.session_timeout_ms
                 self.restart_session(group, back, now)
                 raise
-            if join.client.version >= _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
-                join.parked.response = self._joined(
-                    group, member, skip_assignment=group.leader_id == member_id
-                )
-            else:
-                # With the former leader's id in the response it does not consider itself leader.
-                join.parked.response = self._joined(group, member, leader=former_leader)
-            return
-        member.awaiting_join = join.parked
+            if client.version >= _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
+                is_leader = group.leader_id == member_id
+                return Parked(self._joined(group, member, skip_assignment=is_leader))
+            # With the former leader's id in the response it does not consider itself leader.
+            return Parked(self._joined(group, member, leader=former_leader))
+        parked = member.awaiting_join = Parked()
         if group.state in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
             self._prepare_rebalance(group, now)
         else:
             self._maybe_complete_join(group, now)
+        return parked
 
-    def _add_member(self, join: _Join, member_id: str) -> None:
-        group, request = join.group, join.request
+    def _add_member(
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        request: JoinGroupRequest,
+        client: RequestSender,
+        now: float,
+    ) -> Parked[JoinGroupResponse]:
+        parked: Parked[JoinGroupResponse] = Parked()
         member = Member(
             member_id=member_id,
             group_instance_id=request.group_instance_id,
-            client_id=join.client.client_id,
-            client_host=join.client.client_host,
+            client_id=client.client_id,
+            client_host=client.client_host,
             rebalance_timeout_ms=_rebalance_timeout_ms(request),
             session_timeout_ms=request.session_timeout_ms,
             protocols=request.protocols,
-            awaiting_join=join.parked,
+            awaiting_join=parked,
         )
         state, previous_state = group.state, group.previous_state
         if state is GroupState.PREPARING_REBALANCE and previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member, request.protocol_type)
-        self.restart_session(group, member, join.now, timeout_ms=_NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._rebalance_or_complete(group, join.now)
+        self.restart_session(group, member, now, timeout_ms=_NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance_or_complete(group, now)
+        return parked
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         limit = self._settings.group_max_size
@@ -414,15 +401,13 @@ class ClassicGroups:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"group {group.group_id!r} uses {group.protocol_type} {group.protocol_name}",
             )
-        parked: Parked[SyncGroupResponse] = Parked()
         _check_not_rebalancing(group)
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             _cancel(group.sync_timer)
         if group.state is GroupState.STABLE:
-            parked.response = _synced(group, member)
-            return parked
-        member.awaiting_sync = parked
+            return Parked(_synced(group, member))
+        parked = member.awaiting_sync = Parked()
         if group.leader_id == member.member_id:
             assignments = {a.member_id: a.assignment for a in request.assignments}
             for group_member in group.members.values():

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
-    JOIN_GROUP_MEMBER_EPOCH,
-)
+from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import JOIN_GROUP_MEMBER_EPOCH
 
 if TYPE_CHECKING:
     import uuid
@@ -246,12 +244,14 @@ class ConsumerGroup:
             for partition in member.owned
         }
 
+    def matching_topics(self, regex: str) -> frozenset[str]:
+        """Return the topics that matched a regular expression when it was last resolved."""
+        resolved = self.resolved_regexes.get(regex)
+        return frozenset() if resolved is None else resolved.topics
+
     def subscriptions(self, member: ConsumerMember) -> frozenset[str]:
         """Return the names of the topics to which a member subscribes, existing or not."""
-        resolved = self.resolved_regexes.get(member.subscribed_topic_regex)
-        if resolved is None:
-            return member.subscribed_topic_names
-        return member.subscribed_topic_names | resolved.topics
+        return member.subscribed_topic_names | self.matching_topics(member.subscribed_topic_regex)
 
     def subscribed_topics(self, member: ConsumerMember, topics: Topics) -> dict[uuid.UUID, Topic]:
         """Return the existing topics to which a member subscribes, by id."""

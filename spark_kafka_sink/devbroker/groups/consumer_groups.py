@@ -38,11 +38,7 @@ from spark_kafka_sink.devbroker.groups.group_records import (
     encode_deleted_group,
     partitions_by_topic,
 )
-from spark_kafka_sink.devbroker.groups.partition_assignors import (
-    ASSIGNORS,
-    AssignedMember,
-    assign,
-)
+from spark_kafka_sink.devbroker.groups.partition_assignors import ASSIGNORS, AssignedMember, assign
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     JOIN_GROUP_MEMBER_EPOCH,
@@ -252,7 +248,7 @@ class ConsumerGroups:
         regex = member.subscribed_topic_regex
         regex_changed = old.subscribed_topic_regex != regex
         if regex_changed and regex and regex not in group.resolved_regexes:
-            compile_regex(regex, Work(MAX_WORK))
+            _compile_regex(regex, Work(MAX_WORK))
         group.forget_regexes()
         metadata_hash = group.compute_metadata_hash(self._topics)
         if (
@@ -316,7 +312,7 @@ class ConsumerGroups:
             )
         metadata_hash = resolved.compute_metadata_hash(self._topics)
         if metadata_hash != group.metadata_hash or any(
-            resolved_regex.topics != _topics_of(group, regex)
+            resolved_regex.topics != group.matching_topics(regex)
             for regex, resolved_regex in resolved.resolved_regexes.items()
         ):
             resolved.group_epoch += 1
@@ -488,11 +484,6 @@ def _is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
 
-def _topics_of(group: ConsumerGroup, regex: str) -> frozenset[str]:
-    resolved = group.resolved_regexes.get(regex)
-    return frozenset() if resolved is None else resolved.topics
-
-
 def _updated(
     old: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: RequestSender
 ) -> ConsumerMember:
@@ -537,7 +528,7 @@ def _cancel(timers: dict[tuple[str, str], Timer], group_id: str, member_id: str)
         timer.cancel()
 
 
-def compile_regex(regex: str, work: Work) -> RegularExpression:
+def _compile_regex(regex: str, work: Work) -> RegularExpression:
     """Compile a member's expression. Raises RefusedError if it is invalid, TooMuchWorkError."""
     try:
         return RegularExpression(regex, work)
@@ -584,7 +575,7 @@ class RegexResolution:
     def _resolve(self, regex: str, work: Work) -> None:
         """Check the names that are left for matches with one expression."""
         try:
-            expression = compile_regex(regex, work)
+            expression = _compile_regex(regex, work)
         except RefusedError as refused:
             # A version of this broker with other limits may have accepted it. As in Kafka, where
             # the broker ignores it, that must not keep the members from sending heartbeats.

@@ -21,11 +21,7 @@ from spark_kafka_sink.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.support.devbroker.broker_requests import NOW, broker_with
-from tests.support.devbroker.group_client import (
-    GroupClient,
-    commit_request,
-    txn_commit_request,
-)
+from tests.support.devbroker.group_client import GroupClient, commit_request, txn_commit_request
 from tests.support.devbroker.groups_of_devbroker import (
     ILLEGAL,
     OK,

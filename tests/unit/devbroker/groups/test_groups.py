@@ -6,10 +6,7 @@ import pytest
 
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.leave_group import LeaveGroupRequest
-from tests.support.devbroker.group_client import (
-    Waiting,
-    join_request,
-)
+from tests.support.devbroker.group_client import Waiting, join_request
 from tests.support.devbroker.groups_of_devbroker import (
     ILLEGAL,
     OK,

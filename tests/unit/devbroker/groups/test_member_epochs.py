@@ -7,10 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
-from spark_kafka_sink.devbroker.groups.consumer_group import (
-    MemberState,
-    TopicIdPartition,
-)
+from spark_kafka_sink.devbroker.groups.consumer_group import MemberState, TopicIdPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.devbroker.broker_requests import ask, broker_with
 from tests.support.devbroker.consumer_groups.consumer_group_client import (

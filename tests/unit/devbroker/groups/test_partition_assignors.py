@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.groups.consumer_group import TopicIdPartition
-from spark_kafka_sink.devbroker.groups.partition_assignors import (
-    ASSIGNORS,
-    AssignedMember,
-    assign,
-)
+from spark_kafka_sink.devbroker.groups.partition_assignors import ASSIGNORS, AssignedMember, assign
 
 TOPICS = [uuid.UUID(int=number) for number in range(1, 4)]
 T1, T2, T3 = TOPICS

@@ -7,11 +7,7 @@ import pytest
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import decode_control_record, decode_record_batch
 from tests.support.devbroker.broker_requests import NOW
-from tests.support.devbroker.transactional_client import (
-    END_TV1,
-    PRODUCE_TV1,
-    TransactionalClient,
-)
+from tests.support.devbroker.transactional_client import END_TV1, PRODUCE_TV1, TransactionalClient
 from tests.support.devbroker.transactions_of_devbroker import (
     BAD_STATE,
     BUSY,
