@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, error_in, raised
@@ -176,21 +177,18 @@ def config_entry(
     config: describe_configs.DescribeConfigsResourceResult | CreatableTopicConfigs,
 ) -> ConfigEntry:
     """Convert a setting in a response."""
-    if isinstance(config, CreatableTopicConfigs):
-        return ConfigEntry(
-            name=config.name,
-            value=config.value,
-            source=ConfigSource(config.config_source),
-            is_sensitive=config.is_sensitive,
-            is_read_only=config.read_only,
-        )
-    number = config.config_type
-    return ConfigEntry(
+    entry = ConfigEntry(
         name=config.name,
         value=config.value,
         source=ConfigSource(config.config_source),
         is_sensitive=config.is_sensitive,
         is_read_only=config.read_only,
+    )
+    if isinstance(config, CreatableTopicConfigs):
+        return entry
+    number = config.config_type
+    return replace(
+        entry,
         type_name=_TYPE_NAMES[number] if 0 <= number < len(_TYPE_NAMES) else None,
         documentation=config.documentation or None,
         synonyms=tuple(

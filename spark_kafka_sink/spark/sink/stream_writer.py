@@ -23,9 +23,9 @@ from spark_kafka_sink.spark.announcements import advise_sockets, announce, repor
 from spark_kafka_sink.spark.report_store import ReportStore
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.driver_checks import check_report_path, check_stream
-from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, write_rows
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
 from spark_kafka_sink.spark.sink.writers import (
+    JOB_BATCH,
     PlannedWrite,
     RefusedWriteError,
     SinkWriter,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.taskcontext import TaskContext
 
     from spark_kafka_sink.config.sink_options import SinkOptions
+    from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +64,6 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self._options = options
         self._topic = topic
         self._is_checked = False
-        #: Set when an exactly-once write is pickled.
-        self._planned: PlannedWrite | None = None
         #: When the writer was first pickled for the tasks, in seconds since 1970.
         self._started_at: float | None = None
 
@@ -92,34 +91,15 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self, iterator: Iterator[pa.RecordBatch]
     ) -> KafkaCommitMessage:
         """Write a task's rows (in the worker)."""
-        started_at = time.monotonic()
         context = task_context()
         query_id = stream_property(context, QUERY_ID)
-        iterator = self._with_progress(iterator, context.partitionId())
-        planned = self._planned
-        transactional = None
-        if planned is None:
-            written = write_rows(
-                iterator,
-                producers=self._producers(context, query_id),
-                topic=self._topic,
-                config=self._options.producer,
-            )
-        else:
-            batch_id = int(stream_property(context, BATCH_ID))
-            written, transactional = planned.write.write(
-                planned.plan, query_id, batch_id, iterator, self._topic, stage=context.stageId()
-            )
-        return KafkaCommitMessage(
-            partition_id=context.partitionId(),
-            task_attempt_id=context.taskAttemptId(),
-            rows=written.rows,
-            acks=written.acks,
-            metrics=written.metrics,
+        is_planned = self._planned is not None
+        return self._write_task(
+            iterator,
+            write_id=query_id,
+            batch_id=int(stream_property(context, BATCH_ID)) if is_planned else JOB_BATCH,
             query_id=query_id,
-            started_at=self._started_at,
-            times=written.times_since(started_at),
-            transactional=transactional,
+            asked_at=self._started_at,
         )
 
     @raising_for_user

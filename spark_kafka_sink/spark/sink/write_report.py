@@ -127,16 +127,12 @@ class WriteReport:
 
     def merged(self, later: WriteReport) -> WriteReport:
         """Return the totals of both; the time is what both took, without that between them."""
-        partitions = dict(self.partitions)
-        for topic_partition, acks in later.partitions:
-            earlier = partitions.get(topic_partition)
-            partitions[topic_partition] = acks if earlier is None else earlier.merged(acks)
         known = self.elapsed is not None and later.elapsed is not None
         return replace(
             later,
             tasks=self.tasks + later.tasks,
             rows=self.rows + later.rows,
-            partitions=tuple(sorted(partitions.items())),
+            partitions=_merged((*self.partitions, *later.partitions)),
             metrics=self.metrics.merged(later.metrics),
             elapsed=(self.elapsed or 0.0) + (later.elapsed or 0.0) if known else None,
             replayed=self.replayed or later.replayed,
@@ -351,20 +347,26 @@ class WriteReport:
 def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
     """Merge messages; None stands for a task that did not finish, and is ignored."""
     finished = [message for message in messages if message is not None]
-    partitions: dict[TopicPartition, PartitionAcks] = {}
-    for message in finished:
-        for topic_partition, acks in message.acks:
-            earlier = partitions.get(topic_partition)
-            partitions[topic_partition] = acks if earlier is None else earlier.merged(acks)
     costs = costs_of(message.times for message in finished if message.times is not None)
     return WriteReport(
         tasks=len(finished),
         rows=sum(message.rows for message in finished),
-        partitions=tuple(sorted(partitions.items())),
+        partitions=_merged(acks for message in finished for acks in message.acks),
         metrics=MetricsSnapshot.merge(message.metrics for message in finished),
         task_seconds=None if costs is None else costs.seconds,
         task_slots=None if costs is None else costs.slots,
     )
+
+
+def _merged(
+    acks_of_partitions: Iterable[tuple[TopicPartition, PartitionAcks]],
+) -> tuple[tuple[TopicPartition, PartitionAcks], ...]:
+    """Return the acknowledgements of each partition together, in order."""
+    partitions: dict[TopicPartition, PartitionAcks] = {}
+    for topic_partition, acks in acks_of_partitions:
+        earlier = partitions.get(topic_partition)
+        partitions[topic_partition] = acks if earlier is None else earlier.merged(acks)
+    return tuple(sorted(partitions.items()))
 
 
 def resolve_report_path(path: str) -> str:

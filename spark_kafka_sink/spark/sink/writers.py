@@ -30,6 +30,7 @@ from spark_kafka_sink.spark.announcements import (
     announce,
     progress_logger,
     report_logger,
+    with_progress,
 )
 from spark_kafka_sink.spark.report_store import ReportStore
 from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, write_rows
@@ -84,6 +85,10 @@ class SinkWriter:
     """The base class of the batch writer and the stream writer."""
 
     _options: SinkOptions
+    #: None if a column names it.
+    _topic: str | None
+    #: Set when an exactly-once write is pickled.
+    _planned: PlannedWrite | None = None
 
     @property
     def _exactly_once(self) -> ExactlyOnceWrite | None:
@@ -94,8 +99,10 @@ class SinkWriter:
 
         return ExactlyOnceWrite(self._options.producer, options)
 
-    def _producers(self, context: TaskContext, query_id: str = NO_QUERY) -> CachedProducers:
-        return CachedProducers(self._options.producer, query_id, stage=context.stageId())
+    def _producers(self, context: TaskContext, query_id: str | None = None) -> CachedProducers:
+        return CachedProducers(
+            self._options.producer, query_id or NO_QUERY, stage=context.stageId()
+        )
 
     def _with_progress(
         self, batches: Iterator[pa.RecordBatch], task: int
@@ -103,10 +110,46 @@ class SinkWriter:
         """Return the batches; with the option `progress`, the task prints how far it is."""
         if not self._options.progress:
             return batches
-        from spark_kafka_sink.spark.announcements import with_progress
-
         return with_progress(
             batches, task=task, clock=time.monotonic, say=partial(announce, progress_logger)
+        )
+
+    def _write_task(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        write_id: str,
+        batch_id: int = JOB_BATCH,
+        query_id: str | None = None,
+        asked_at: float | None = None,
+    ) -> KafkaCommitMessage:
+        """Write the rows of a task (in the worker); `query_id` is None in a batch."""
+        started_at = time.monotonic()
+        context = task_context()
+        batches = self._with_progress(batches, context.partitionId())
+        planned = self._planned
+        transactional = None
+        if planned is None:
+            written = write_rows(
+                batches,
+                producers=self._producers(context, query_id),
+                topic=self._topic,
+                config=self._options.producer,
+            )
+        else:
+            written, transactional = planned.write.write(
+                planned.plan, write_id, batch_id, batches, self._topic, stage=context.stageId()
+            )
+        return KafkaCommitMessage(
+            partition_id=context.partitionId(),
+            task_attempt_id=context.taskAttemptId(),
+            rows=written.rows,
+            acks=written.acks,
+            metrics=written.metrics,
+            query_id=query_id,
+            started_at=asked_at,
+            times=written.times_since(started_at),
+            transactional=transactional,
         )
 
     def _observe(self, point: Point) -> None:
@@ -123,8 +166,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         self._options = options
         self._topic = topic
         self._report_path = report_path
-        #: Set when an exactly-once write is pickled, like the write id.
-        self._planned: PlannedWrite | None = None
+        #: Set when an exactly-once write is pickled.
         self._write_id = ""
         self._started_at = time.time()
 
@@ -148,36 +190,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         self, iterator: Iterator[pa.RecordBatch]
     ) -> KafkaCommitMessage:
         """Write a task's rows (in the worker)."""
-        started_at = time.monotonic()
-        context = task_context()
-        iterator = self._with_progress(iterator, context.partitionId())
-        planned = self._planned
-        transactional = None
-        if planned is None:
-            written = write_rows(
-                iterator,
-                producers=self._producers(context),
-                topic=self._topic,
-                config=self._options.producer,
-            )
-        else:
-            written, transactional = planned.write.write(
-                planned.plan,
-                self._write_id,
-                JOB_BATCH,
-                iterator,
-                self._topic,
-                stage=context.stageId(),
-            )
-        return KafkaCommitMessage(
-            partition_id=context.partitionId(),
-            task_attempt_id=context.taskAttemptId(),
-            rows=written.rows,
-            acks=written.acks,
-            metrics=written.metrics,
-            times=written.times_since(started_at),
-            transactional=transactional,
-        )
+        return self._write_task(iterator, write_id=self._write_id)
 
     @raising_for_user
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
