@@ -30,6 +30,7 @@ import os
 import platform
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
@@ -94,7 +95,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     options = parse_arguments(_parser(), arguments)
     log_to_standard_error()
     try:
-        config = _config(options)
+        config = ProducerConfig.from_mapping(
+            connection_settings(options, PRODUCER_CONFIG_DEF, "spark-kafka-sink-transactions")
+        )
         if options.prefix is not None:
             check_prefix(options.prefix)
     except (ConfigError, OSError) as error:
@@ -168,11 +171,11 @@ def _parser() -> argparse.ArgumentParser:
         add_output_options(sub)
         return sub
 
-    for name, run, text in (
-        ("list", _list, "show writes, open transactions, and the consumers they hold back"),
-        ("describe", _describe, "show everything about one prefix"),
+    for name, details, text in (
+        ("list", False, "show writes, open transactions, and the consumers they hold back"),
+        ("describe", True, "show everything about one prefix"),
     ):
-        sub = command(name, run, text=text, needs_prefix=name == "describe")
+        sub = command(name, partial(_show, details=details), text=text, needs_prefix=details)
         sub.add_argument(
             "--topic",
             action="append",
@@ -197,12 +200,6 @@ def _parser() -> argparse.ArgumentParser:
         help="have the batch written again; its committed rows will appear twice",
     )
     return parser
-
-
-def _config(options: argparse.Namespace) -> ProducerConfig:
-    return ProducerConfig.from_mapping(
-        connection_settings(options, PRODUCER_CONFIG_DEF, "spark-kafka-sink-transactions")
-    )
 
 
 # --- commands
@@ -291,14 +288,6 @@ class _Session:
     ) -> None:
         """Print the result, as text or as JSON; `has_changed` is whether the cluster changed."""
         say(lines, answer, as_json=self.options.json, has_changed=has_changed)
-
-
-def _list(session: _Session) -> int:
-    return _show(session, details=False)
-
-
-def _describe(session: _Session) -> int:
-    return _show(session, details=True)
 
 
 def _show(session: _Session, *, details: bool) -> int:

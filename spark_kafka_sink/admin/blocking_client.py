@@ -173,12 +173,10 @@ class BlockingClient:
     """A client whose calls run one at a time, on a thread of its own; `close` it."""
 
     def __init__(self, config: ClientConfig) -> None:
-        """Create the client without connecting."""
         self._thread = LoopThread("kafka-admin", lambda: ClusterCalls(config))
         self._owner_end = stop_if_forgotten(self, self._thread.close, client_id=config.client_id)
 
     def __enter__(self) -> Self:
-        """Return the client itself."""
         return self
 
     def __exit__(
@@ -187,7 +185,6 @@ class BlockingClient:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the client."""
         self.close()
 
     def close(self) -> None:

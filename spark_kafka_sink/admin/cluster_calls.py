@@ -67,7 +67,6 @@ class AnyBroker:
     """Any available broker."""
 
     def __str__(self) -> str:
-        """Return the broker's description for an error."""
         return "any broker"
 
 
@@ -78,7 +77,6 @@ class CoordinatorOf:
     transactional_id: str
 
     def __str__(self) -> str:
-        """Return the broker's description for an error."""
         return f"the coordinator of {self.transactional_id!r}"
 
 
@@ -89,7 +87,6 @@ class GroupCoordinatorOf:
     group_id: str
 
     def __str__(self) -> str:
-        """Return the broker's description for an error."""
         return f"the coordinator of group {self.group_id!r}"
 
 
@@ -100,7 +97,6 @@ class LeaderOf:
     topic_partition: TopicPartition
 
     def __str__(self) -> str:
-        """Return the broker's description for an error."""
         return f"the leader of {self.topic_partition}"
 
 
@@ -147,7 +143,6 @@ class ClusterCalls:
     """The calls to one cluster; see the module. `close` it."""
 
     def __init__(self, config: ClientConfig) -> None:
-        """Create it without opening a connection."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         # Describing a topic must not create it, as in Java's admin client.

@@ -90,7 +90,6 @@ class DriverClient(BlockingClient):
     """
 
     def __init__(self, config: ClientConfig) -> None:
-        """Create the client without connecting."""
         super().__init__(config)
         self._config = config
 

@@ -158,13 +158,11 @@ class AclBinding:
     permission_type: AclPermissionType = AclPermissionType.ALLOW
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError for a value that cannot be sent."""
         _check_codes(self)
         for name in _TEXTS:
             text_of(getattr(self, name), f"the {name} of an AclBinding")
 
     def __str__(self) -> str:
-        """Return the ACL as a sentence, for errors."""
         return (
             f"{self.principal} from {self.host}: {self.permission_type.name} "
             f"{self.operation.name} of {self.resource_type.name} {self.name!r} "
@@ -202,7 +200,6 @@ class AclBindingFilter:
     permission_type: AclPermissionType = AclPermissionType.ANY
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError for a value that cannot be sent."""
         _check_codes(self)
         for name in _TEXTS:
             if getattr(self, name) is not None:
@@ -268,7 +265,6 @@ class ConfigResource:
         text_of(self.name, "the name of a ConfigResource")
 
     def __str__(self) -> str:
-        """Return the type and the name, for errors."""
         return f"{self.resource_type.name.lower().replace('_', ' ')} {self.name!r}"
 
 
@@ -611,7 +607,6 @@ class NewTopic:
     replica_assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError for a value that cannot be sent."""
         topic = f"topic {text_of(self.name, 'the name of a topic')!r}"
         number_of(self.num_partitions, f"num_partitions of {topic}")
         number_of(self.replication_factor, f"replication_factor of {topic}", bits=INT16)
@@ -735,7 +730,6 @@ class NewPartitions:
     new_assignments: Sequence[Sequence[int]] | None = None
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError for a value that cannot be sent."""
         number_of(self.total_count, "the total_count of NewPartitions")
         assignments: object = self.new_assignments
         if assignments is None:

@@ -182,7 +182,6 @@ class UnreadableEntry(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """Return where the entry is and what is wrong with it."""
         at = "" if self.offset is None else f", offset {self.offset}"
         what = "the claim" if self.write_id is None else f"write {self.write_id}"
         return f"{self.topic_partition}{at}, {what}: {self.reason}"

@@ -77,7 +77,6 @@ class LedgerState:
     """
 
     def __init__(self, prefix: str) -> None:
-        """Start without entries."""
         self.prefix = prefix
         self.keys = PrefixKeys(prefix)
         self._claim: bytes | None = None
@@ -198,7 +197,6 @@ class LedgerState:
         return known
 
     def _records(self, keys: Iterable[bytes]) -> dict[str, WriteRecord]:
-        """Decode the writes of these keys."""
         records = {}
         for key in keys:
             write_id = _write_id(key)
@@ -322,7 +320,6 @@ class KeyOffsets:
     """The offsets of each given key's last committed record: a sink for `DriverClient.read_log`."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
-        """Start without results; `keys` are the keys to find."""
         #: See `LogSink`.
         self.known_records: None = None
         self._open: dict[int, dict[bytes, int]] = {}

@@ -104,7 +104,6 @@ class OffsetRange(NamedTuple):
     records: int
 
     def __str__(self) -> str:
-        """Return the partition and its offsets in words, for an operator."""
         return f"{self.topic_partition} offsets {self.first_offset} to {self.last_offset}"
 
 
@@ -195,7 +194,6 @@ class PrefixKeys:
     """The key patterns of one prefix, for a reader that sees the keys of many."""
 
     def __init__(self, prefix: str) -> None:
-        """Encode the prefix."""
         self.claim = encode_key(EntryKey(GENERATION, prefix))
         write = encode_key(EntryKey(WRITE, prefix))[: -len(_ID_END)]
         piece = VERSION + _json((WINNERS, prefix))[:-1] + b","

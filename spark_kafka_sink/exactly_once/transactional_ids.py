@@ -40,7 +40,6 @@ class WorkerId(NamedTuple):
     slot: int
 
     def __str__(self) -> str:
-        """Return the transactional id."""
         return _SEPARATOR.join((self.prefix, self.worker, str(self.slot)))
 
 
@@ -98,7 +97,6 @@ class Slots:
     """
 
     def __init__(self, prefix: str, *, name_worker: Callable[[], str] = new_worker) -> None:
-        """Start without slots; call `name_worker` once for the uuid."""
         self.prefix = check_prefix(prefix)
         self.worker = name_worker()
         #: The generation that last used each slot, and whether the slot is still in use.

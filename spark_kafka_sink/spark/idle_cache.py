@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from spark_kafka_sink.config.config_def import Password
 
@@ -88,25 +89,27 @@ class IdleClients(Generic[Key, Client]):
 
 
 class IdleCache(Generic[Key, Client]):
-    """The idle clients of one process. Thread-safe. `close` must not raise."""
+    """The idle clients of one process. Thread-safe. A new cache is empty and has no thread."""
+
+    #: The name of the thread that closes clients.
+    thread_name: ClassVar[str]
 
     def __init__(
         self,
+        idle_seconds: float = IDLE_SECONDS,
         *,
-        thread_name: str,
-        close: Callable[[Client], None],
-        idle_seconds: float,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Create an empty cache without a thread."""
         self._idle: IdleClients[Key, Client] = IdleClients(idle_seconds)
-        self._thread_name = thread_name
-        self._close = close
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
         self._has_thread = False
+
+    def close_client(self, client: Client) -> None:
+        """Close a client; must not raise."""
+        raise NotImplementedError
 
     def take(self, key: Key, is_usable: Callable[[Client], bool] = lambda _: True) -> Client | None:
         """Remove and return a usable client of this key; None if there is none.
@@ -118,7 +121,7 @@ class IdleCache(Generic[Key, Client]):
                 client = self._idle.take(key)
             if client is None or is_usable(client):
                 return client
-            self._close(client)
+            self.close_client(client)
 
     def put(self, key: Key, client: Client) -> None:
         """Store a client that is not in use; it is closed once it has been idle too long."""
@@ -127,7 +130,7 @@ class IdleCache(Generic[Key, Client]):
             if not self._has_thread:
                 self._has_thread = True
                 threading.Thread(
-                    target=self._close_idle, name=self._thread_name, daemon=True
+                    target=self._close_idle, name=self.thread_name, daemon=True
                 ).start()
 
     def close_all(self, is_chosen: Callable[[Key], bool]) -> None:
@@ -135,7 +138,7 @@ class IdleCache(Generic[Key, Client]):
         with self._lock:
             chosen = self._idle.take_all(is_chosen)
         for client in chosen:
-            self._close(client)
+            self.close_client(client)
 
     def _close_idle(self) -> None:
         """Close expired clients until the cache is empty."""
@@ -146,7 +149,7 @@ class IdleCache(Generic[Key, Client]):
                 pause = self._idle.until_next_expiry(now)
                 self._has_thread = pause is not None
             for client in expired:
-                self._close(client)
+                self.close_client(client)
             if pause is None:
                 return
             self._sleep(pause)

@@ -71,7 +71,6 @@ class ReportStore:
     """The reports of one application; its methods raise OSError."""
 
     def __init__(self, root: Path, session: str) -> None:
-        """Store the directory, which is created with the first report."""
         self._root = root
         self._session = session
 

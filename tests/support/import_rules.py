@@ -231,6 +231,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "admin/blocking_client.py",
         "cluster_command.py",
         "devbroker/net/server.py",
+        "spark/idle_cache.py",
         "spark/sink/*.py",
         "spark/source/*.py",
         "groups.py",

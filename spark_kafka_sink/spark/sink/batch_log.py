@@ -36,7 +36,6 @@ class BatchLog:
     """The report at one path; its methods raise OSError."""
 
     def __init__(self, path: str) -> None:
-        """Store the path; the file is not opened yet."""
         self._path = Path(path)
 
     def check(self) -> None:

@@ -166,7 +166,6 @@ class ProducerOfAttempt:
         start: Start = start_producer,
         cache: ProducerCache | None = None,
     ) -> None:
-        """Store the settings, and the id of the task's stage; nothing is started yet."""
         self._config = config
         self._plan = plan
         self._transaction_timeout_ms = transaction_timeout_ms

@@ -17,16 +17,13 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.spark.idle_cache import IDLE_SECONDS, IdleCache, fingerprint
+from spark_kafka_sink.spark.idle_cache import IdleCache, fingerprint
 from spark_kafka_sink.spark.sink.partition_writer import close_quietly, start_producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.spark.sink.partition_writer import Start
@@ -80,21 +77,11 @@ def _is_up_to_date(idle: IdleProducer, stage: int | None) -> bool:
 class ProducerCache(IdleCache[CacheKey, IdleProducer]):
     """The idle producers of one process. Thread-safe."""
 
-    def __init__(
-        self,
-        idle_seconds: float = IDLE_SECONDS,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Create an empty cache without a thread."""
-        super().__init__(
-            thread_name="kafka-idle-producers",
-            close=lambda idle: close_quietly(idle.producer),
-            idle_seconds=idle_seconds,
-            clock=clock,
-            sleep=sleep,
-        )
+    thread_name = "kafka-idle-producers"
+
+    def close_client(self, client: IdleProducer) -> None:
+        """Close a producer at once."""
+        close_quietly(client.producer)
 
     def take_producer(self, key: CacheKey, stage: int | None = None) -> KafkaProducer | None:
         """Return a producer for a task of a stage; None if there is none."""
@@ -136,7 +123,6 @@ class CachedProducers:
         start: Start = start_producer,
         cache: ProducerCache | None = None,
     ) -> None:
-        """Store the settings, and the id of the task's stage; nothing is started yet."""
         self._config = config
         self._key = CacheKey(query_id, fingerprint(config))
         self._stage = stage

@@ -136,7 +136,6 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                 self._keep(report)
 
     def _write_line(self, report: WriteReport) -> None:
-        """Write the line of `reportPath`."""
         if self._options.report_path is None or report.batch_id is None:
             return
         log = BatchLog(check_report_path(self._options) or "")

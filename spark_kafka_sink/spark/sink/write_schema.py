@@ -59,47 +59,26 @@ class WriteSchema:
     ignored: tuple[str, ...]
 
 
-def _is_text(kind: DataType) -> bool:
-    return isinstance(kind, TEXT)
-
-
-def _is_bytes(kind: DataType) -> bool:
-    return isinstance(kind, (*TEXT, BinaryType))
-
-
-def _is_partition(kind: DataType) -> bool:
-    return isinstance(kind, IntegerType)
-
-
-def _is_timestamp(kind: DataType) -> bool:
-    return isinstance(kind, TimestampType | TimestampNTZType | NullType)
-
-
 def _is_headers(kind: DataType) -> bool:
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     fields = kind.elementType.fields
     return (
         [field.name for field in fields] == ["key", "value"]
-        and _is_text(fields[0].dataType)
+        and isinstance(fields[0].dataType, TEXT)
         and isinstance(fields[1].dataType, BinaryType)
     )
 
 
-#: Column -> the predicate for its type, the name of that type, and how to convert to it.
-_COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str, str]]] = {
-    "key": (
-        _is_bytes,
-        "string or binary",
-        "cast it to string, or encode a struct with to_json or to_avro",
-    ),
-    "value": (
-        _is_bytes,
-        "string or binary",
-        "cast it to string, or encode a struct with to_json or to_avro",
-    ),
-    "topic": (_is_text, "string", "cast it, or set the option 'topic'"),
-    "partition": (_is_partition, "int", "cast it, or drop it to let the producer choose"),
+_CAST: Final = "cast it to string, or encode a struct with to_json or to_avro"
+#: Column -> its types, or the predicate for its type; their name, and how to convert to it.
+_COLUMNS: Final[
+    dict[str, tuple[tuple[type[DataType], ...] | Callable[[DataType], bool], str, str]]
+] = {
+    "key": ((*TEXT, BinaryType), "string or binary", _CAST),
+    "value": ((*TEXT, BinaryType), "string or binary", _CAST),
+    "topic": (TEXT, "string", "cast it, or set the option 'topic'"),
+    "partition": ((IntegerType,), "int", "cast it, or drop it to let the producer choose"),
     "headers": (
         _is_headers,
         "array<struct<key:string,value:binary>>",
@@ -108,7 +87,11 @@ _COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str, str]]] = {
             "array(named_struct('key', 'name', 'value', encode('text', 'utf-8')))"
         ),
     ),
-    "timestamp": (_is_timestamp, "timestamp or timestamp_ntz", "cast it, rename it or drop it"),
+    "timestamp": (
+        (TimestampType, TimestampNTZType, NullType),
+        "timestamp or timestamp_ntz",
+        "cast it, rename it or drop it",
+    ),
 }
 
 
@@ -135,8 +118,8 @@ def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
         return f"{len(types)} columns are named {name!r}: keep only one of them"
     if types:
         [kind] = types
-        fits, expected, advice = _COLUMNS[name]
-        if fits(kind):
+        accepted, expected, advice = _COLUMNS[name]
+        if isinstance(kind, accepted) if isinstance(accepted, tuple) else accepted(kind):
             return None
         return f"column {name!r} is {kind.simpleString()}, but must be {expected}: {advice}"
     if name == "value":

@@ -80,7 +80,6 @@ class FirstBatch:
     """The first batch as one process sees it."""
 
     def __init__(self) -> None:
-        """Begin without knowing whether the query is new."""
         self.phase = Phase.UNKNOWN
         #: The start that this process has determined; None until Spark asks for it.
         self.start: Start | None = None

@@ -62,7 +62,6 @@ class LostOffsets(NamedTuple):
     lost: int = 0
 
     def __str__(self) -> str:
-        """Return the sentence for the user."""
         return f"{self.topic_partition}: {self.reason}"
 
 
@@ -101,48 +100,29 @@ def plan_ranges(
     for topic_partition in sorted(set(start) - set(end)):
         if topic_partition in certain:
             offset = start[topic_partition]
-            losses.append(
-                LostOffsets(
-                    topic_partition,
-                    offset,
-                    None,
-                    "the partition is gone, or no longer subscribed to, and its records from "
-                    f"offset {offset} on with it",
-                )
+            reason = (
+                "the partition is gone, or no longer subscribed to, and its records from offset "
+                f"{offset} on with it"
             )
+            losses.append(LostOffsets(topic_partition, offset, None, reason))
     for topic_partition in sorted(end):
         begin, last = start.get(topic_partition), end[topic_partition]
         if begin is None:
             begin = earliest.get(topic_partition)
             if begin is None:
-                losses.append(
-                    LostOffsets(
-                        topic_partition, 0, None, "the partition is new and already gone again"
-                    )
-                )
+                reason = "the partition is new and already gone again"
+                losses.append(LostOffsets(topic_partition, 0, None, reason))
                 continue
             if begin:
-                losses.append(
-                    LostOffsets(
-                        topic_partition,
-                        0,
-                        begin,
-                        f"the partition is new, but its log starts at offset {begin}, not at 0",
-                        begin,
-                    )
-                )
+                reason = f"the partition is new, but its log starts at offset {begin}, not at 0"
+                losses.append(LostOffsets(topic_partition, 0, begin, reason, begin))
         elif topic_partition in cut:
             kept = cut[topic_partition]
-            losses.append(
-                LostOffsets(
-                    topic_partition,
-                    begin,
-                    kept,
-                    f"the log was cut at offset {kept}, before offset {begin}, which was to be "
-                    "read next, since a leader that was not in sync was elected: later records are "
-                    "others",
-                )
+            reason = (
+                f"the log was cut at offset {kept}, before offset {begin}, which was to be read "
+                "next, since a leader that was not in sync was elected: later records are others"
             )
+            losses.append(LostOffsets(topic_partition, begin, kept, reason))
             begin = kept
         elif last < begin and topic_partition in certain:
             reason = _before_start(begin, last, is_first=first is not None, is_stable=is_committed)
@@ -192,35 +172,15 @@ def within_logs(
         oldest = earliest.get(topic_partition, first)
         newest = max(first, last) if latest is None else latest[topic_partition]
         if first < oldest:
-            losses.append(
-                LostOffsets(
-                    topic_partition,
-                    first,
-                    oldest,
-                    f"the read starts at offset {first}, but the log starts at offset {oldest}",
-                    oldest - first,
-                )
-            )
+            reason = f"the read starts at offset {first}, but the log starts at offset {oldest}"
+            losses.append(LostOffsets(topic_partition, first, oldest, reason, oldest - first))
         elif last < oldest:
-            losses.append(
-                LostOffsets(
-                    topic_partition,
-                    last,
-                    oldest,
-                    f"the read ends at offset {last}, but the log starts at offset {oldest}",
-                )
-            )
+            reason = f"the read ends at offset {last}, but the log starts at offset {oldest}"
+            losses.append(LostOffsets(topic_partition, last, oldest, reason))
         for offset, what in ((first, "starts"), (last, "ends")):
             if offset > newest:
-                losses.append(
-                    LostOffsets(
-                        topic_partition,
-                        offset,
-                        newest,
-                        f"the read {what} at offset {offset}, but the log ends at offset {newest}",
-                        offset - newest,
-                    )
-                )
+                reason = f"the read {what} at offset {offset}, but the log ends at offset {newest}"
+                losses.append(LostOffsets(topic_partition, offset, newest, reason, offset - newest))
         if max(first, oldest) < min(last, newest):
             ranges.append(OffsetRange(topic_partition, max(first, oldest), min(last, newest)))
     return PlannedRanges(tuple(ranges), tuple(losses))
@@ -257,7 +217,6 @@ class MinimumOffsets:
     """
 
     def __init__(self, minimum: int, max_delay: float) -> None:
-        """Store the minimum and the longest delay in seconds."""
         self._minimum = minimum
         self._max_delay = max_delay
         self._last_read: float | None = None

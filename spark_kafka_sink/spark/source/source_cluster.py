@@ -83,14 +83,6 @@ def _start_client(config: ConsumerConfig) -> ConsumerClient:
     return ConsumerClient(config)
 
 
-def _close_quietly(client: ConsumerClient) -> None:
-    """Close a client; only log an error, so that it cannot hide why a read failed."""
-    try:
-        client.close()
-    except Exception:
-        logger.warning("could not close the consumer client cleanly", exc_info=True)
-
-
 class ClientCache(IdleCache[str, "ConsumerClient"]):
     """The idle consumer clients of one process, by the rules of every `IdleCache`. Thread-safe.
 
@@ -98,6 +90,8 @@ class ClientCache(IdleCache[str, "ConsumerClient"]):
     each step: its connections and its metadata live from one micro-batch to the next. A client that
     has failed is closed and not returned.
     """
+
+    thread_name = "kafka-idle-clients"
 
     def __init__(
         self,
@@ -107,15 +101,15 @@ class ClientCache(IdleCache[str, "ConsumerClient"]):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Create an empty cache without a thread."""
-        super().__init__(
-            thread_name="kafka-idle-clients",
-            close=_close_quietly,
-            idle_seconds=idle_seconds,
-            clock=clock,
-            sleep=sleep,
-        )
+        super().__init__(idle_seconds, clock=clock, sleep=sleep)
         self._start = start
+
+    def close_client(self, client: ConsumerClient) -> None:
+        """Close a client; only log an error, so that it cannot hide why a read failed."""
+        try:
+            client.close()
+        except Exception:
+            logger.warning("could not close the consumer client cleanly", exc_info=True)
 
     @contextmanager
     def borrow(self, config: ConsumerConfig) -> Iterator[ConsumerClient]:
@@ -131,7 +125,7 @@ class ClientCache(IdleCache[str, "ConsumerClient"]):
             self.put(key, client)
             raise
         except BaseException:
-            _close_quietly(client)
+            self.close_client(client)
             raise
         self.put(key, client)
 
@@ -166,7 +160,6 @@ class SourceCluster:
         clients: ClientCache | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Store the options; nothing is asked yet."""
         self._options = options
         self._is_stream = is_stream
         self._clients = clients or client_cache()

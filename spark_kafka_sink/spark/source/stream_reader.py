@@ -66,7 +66,6 @@ class GroupCommits:
     """
 
     def __init__(self, group_id: str, commit: Commit) -> None:
-        """Store how to commit; no thread is started yet."""
         self._group_id = group_id
         self._commit = commit
         self._lock = threading.Lock()
@@ -126,7 +125,6 @@ class StreamDriver:
         cluster: SourceCluster | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without asking the cluster anything."""
         self._options = options
         self._cluster = cluster or SourceCluster(options, is_stream=True)
         self._clock = clock
