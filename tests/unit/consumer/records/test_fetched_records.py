@@ -282,7 +282,7 @@ def test_an_interrupted_call_changes_nothing(monkeypatch):
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        for module in ("reading.record_decoder", "decode"):
+        for module in ("arrow.record_decoder", "decode"):
             patch.setattr(f"spark_kafka_sink.record.{module}.decompress", interrupt)
         with pytest.raises(KeyboardInterrupt):
             records.take(9)
