@@ -280,12 +280,7 @@ class EpochCalls:
         return await self._offsets.repeat("OffsetForLeaderEpoch", epochs, deadline, ask)
 
     def _position(self, partition: TopicPartition, epoch: int) -> FetchPosition:
-        snapshot = self._requests.client.metadata.snapshot
-        known = snapshot.partition(partition)
-        leader = LeaderAndEpoch(
-            snapshot.leader_of(partition),
-            NO_LEADER_EPOCH if known is None else known.leader_epoch,
-        )
+        leader = LeaderAndEpoch.in_metadata(self._requests.client.metadata.snapshot, partition)
         return FetchPosition(UNKNOWN_OFFSET, epoch, leader)
 
     async def _ask_leader(

@@ -356,18 +356,9 @@ class KafkaConsumer:
         with self._call(), self._context.lock:
             self._need_assigned(partition)
             self._context.forget_positions()
-            snapshot = self._context.client.metadata.snapshot
-            known = snapshot.partition(partition)
-            self._subscriptions.seek_unvalidated(
-                partition,
-                FetchPosition(
-                    target.offset,
-                    target.leader_epoch,
-                    LeaderAndEpoch()
-                    if known is None
-                    else LeaderAndEpoch(snapshot.leader_of(partition), known.leader_epoch),
-                ),
-            )
+            leader = LeaderAndEpoch.in_metadata(self._context.client.metadata.snapshot, partition)
+            position = FetchPosition(target.offset, target.leader_epoch, leader)
+            self._subscriptions.seek_unvalidated(partition, position)
             self._context.wake()
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -389,21 +380,21 @@ class KafkaConsumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these `partitions` until `resume`; what was fetched is kept."""
-        topic_partitions = partitions_of(partitions)
-        with self._call(), self._context.lock:
-            self._need_assigned(*topic_partitions)
-            for topic_partition in topic_partitions:
-                self._subscriptions.pause(topic_partition)
-            # What is kept of them no longer delays the fetches of other partitions.
-            self._context.wake()
+        self._change_each(partitions, self._subscriptions.pause)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these `partitions` again."""
+        self._change_each(partitions, self._subscriptions.resume)
+
+    def _change_each(
+        self, partitions: Iterable[TopicPartition], change: Callable[[TopicPartition], None]
+    ) -> None:
         topic_partitions = partitions_of(partitions)
         with self._call(), self._context.lock:
             self._need_assigned(*topic_partitions)
             for topic_partition in topic_partitions:
-                self._subscriptions.resume(topic_partition)
+                change(topic_partition)
+            # What is kept of a paused one no longer delays the fetches of other partitions.
             self._context.wake()
 
     def paused(self) -> frozenset[TopicPartition]:

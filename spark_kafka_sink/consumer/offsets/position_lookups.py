@@ -36,7 +36,7 @@ from spark_kafka_sink.errors import (
     NoOffsetForPartitionError,
     UnsupportedVersionError,
 )
-from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
+from spark_kafka_sink.model import UNKNOWN_OFFSET, TopicPartition
 from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.protocol.messages.list_offsets import LATEST_TIMESTAMP
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
@@ -343,12 +343,7 @@ class PositionLookups:
         self._context.fail(error)
 
     def _leader(self, partition: TopicPartition) -> LeaderAndEpoch:
-        snapshot = self._context.client.metadata.snapshot
-        known = snapshot.partition(partition)
-        return LeaderAndEpoch(
-            snapshot.leader_of(partition),
-            NO_LEADER_EPOCH if known is None else known.leader_epoch,
-        )
+        return LeaderAndEpoch.in_metadata(self._context.client.metadata.snapshot, partition)
 
     async def _ask(self, node: Node, request: ApiRequest[ResponseT]) -> ResponseT | None:
         """Return the answer; None if there is none."""

@@ -20,6 +20,8 @@ from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+
 _BY_DURATION: Final = "by_duration:"
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -132,6 +134,13 @@ class LeaderAndEpoch(NamedTuple):
     leader: Node | None = None
     #: `NO_LEADER_EPOCH` if it is not known.
     epoch: int = NO_LEADER_EPOCH
+
+    @classmethod
+    def in_metadata(cls, snapshot: MetadataSnapshot, partition: TopicPartition) -> LeaderAndEpoch:
+        """Return the current leader."""
+        known = snapshot.partition(partition)
+        epoch = NO_LEADER_EPOCH if known is None else known.leader_epoch
+        return cls(snapshot.leader_of(partition), epoch)
 
 
 NO_LEADER: Final = LeaderAndEpoch()
