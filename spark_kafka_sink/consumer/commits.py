@@ -1,6 +1,6 @@
 """The user's side of commits: synchronous, asynchronous and automatic ones, and their callbacks.
 
-The network thread sends them (`polling.offset_commits`); the user's thread starts them, calls the
+The network thread sends them (`group.offset_commits`); the user's thread starts them, calls the
 callbacks, and raises what prevents every later commit. The methods are called without the lock
 unless they say otherwise.
 """
@@ -115,7 +115,7 @@ class Commits:
                 self._pending.add(pending)
             self._core.submit(partial(self._commit_later, prepared, offsets, callback, pending))
         except BaseException:
-            # After Ctrl-C it may not have been sent, and would be waited for in vain.
+            # After Ctrl-C it may not have been sent, and would never end.
             self._pending.discard(pending)
             raise
 
@@ -296,4 +296,4 @@ class Commits:
 
 
 async def _nothing() -> None:
-    """Do nothing, after what was submitted to the network thread before."""
+    """Do nothing: returns once everything submitted earlier has started."""

@@ -222,7 +222,7 @@ _UNKNOWN = EpochEnd(UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
 class PartitionIds(NamedTuple):
-    """What tells a partition apart from a later one of the same name."""
+    """The ids that distinguish a partition from a later one of the same name."""
 
     #: None if the broker has no topic ids (before Kafka 2.8).
     topic_id: UUID | None

@@ -1,4 +1,4 @@
-"""What the parts of a consumer share: its lock, its subscriptions and its connections.
+"""The parts of a consumer that all others share: lock, subscriptions and connections.
 
 Two threads meet here: the user's, within the consumer's methods, and the network thread. What they
 share is changed only under `lock`, which neither holds while it waits, decodes records or calls the
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Answer(Generic[T]):
-    """What a coroutine on the network thread returns, for the user's thread."""
+    """The result of a coroutine on the network thread, for the user's thread."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         """Prepare to run `work`, which returns the coroutine."""
@@ -124,13 +124,13 @@ class ConsumerContext:
         calls: OffsetCalls,
         changed: asyncio.Event,
     ) -> None:
-        """Use the connections of the loop that runs now; `changed` makes it look what is due."""
+        """Use the connections of the loop that runs now; `changed` makes it start what is due."""
         self.client, self.requests, self.calls = client, requests, calls
         self._loop = asyncio.get_running_loop()
         self._changed = changed
 
     def wake(self) -> None:
-        """Make the network thread look what is due; any thread may call it."""
+        """Make the network thread start what is due; any thread may call it."""
         self._loop.call_soon_threadsafe(self._changed.set)
 
     async def wait_for_change(self, deadline: float) -> bool:
@@ -201,7 +201,7 @@ class ConsumerContext:
             self.ring()
 
     def cancel(self, answer: Answer[Any]) -> None:
-        """Cancel the coroutine of an answer; the user's thread does not wait for it any more."""
+        """Cancel the coroutine of an answer; the user's thread no longer waits for it."""
         with suppress(RuntimeError):
             # Otherwise the thread has ended, and has cancelled it.
             self._loop.call_soon_threadsafe(answer.cancel)

@@ -2,7 +2,7 @@
 
 `KafkaConsumer` is the public class. Its methods run on the user's thread, one at a time
 (`CallGuard`), and meet the network thread under the lock of the context: see
-`consumer_context`. The network thread looks what is due whenever something has changed:
+`consumer_context`. The network thread starts what is due whenever something has changed:
 heartbeats, look-ups of positions, fetches, metadata.
 """
 
@@ -57,7 +57,7 @@ T = TypeVar("T")
 _BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
 #: Seconds by which the network thread's own answer to a timeout may be late.
 _ANSWER_TIMEOUT: Final = 1.0
-#: What a nested call holds.
+#: Held by a nested call.
 _NESTED: Final = nullcontext()
 
 

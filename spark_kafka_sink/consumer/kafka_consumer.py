@@ -2,7 +2,7 @@
 
 The user's thread calls the methods, one at a time; a daemon thread runs one asyncio loop that owns
 all sockets, keeps the member in its group and fetches ahead. `consumer_core` holds the parts that
-talk to the brokers, `polling` what the two threads do.
+talk to the brokers, `polls` and `commits` the work of the user's thread.
 
 A consumer must be created in the process that uses it, and is never pickled.
 """
@@ -198,7 +198,7 @@ class KafkaConsumer:
                 self._context.wake()
 
     def unsubscribe(self) -> None:
-        """Leave the group, or end the assignment; nothing is read any more."""
+        """Leave the group, or end the assignment, and read nothing."""
         with self._call():
             self._unsubscribe()
 
@@ -366,7 +366,7 @@ class KafkaConsumer:
         self._seek_to(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read of `partitions`, or of all that are assigned, only what is written from now on."""
+        """Read only new records of `partitions`, or of all that are assigned."""
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the user's thread does: `poll`, and leaving the group.
+"""The work of the user's thread: `poll`, and leaving the group.
 
 It runs the listener, decodes and deserializes; all that waits for brokers is done by the network
 thread. Its methods are called without the lock.
@@ -115,9 +115,9 @@ class Polls:
         return pa.Table.from_batches(batches or [], schema)
 
     def settle(self) -> None:
-        """Begin a call of the user's: what the last one has taken was returned, or comes again.
+        """Begin a call of the user's: the records of the last one were returned, or come again.
 
-        The latter is so if Ctrl-C has interrupted it, or if memory ran out. Only now is that known:
+        They come again if Ctrl-C has interrupted it, or if memory ran out. Only now is that known:
         after all that a call does, Python may still raise before it returns.
         """
         if not (self.is_taking or self._subscriptions.has_taken):
@@ -244,7 +244,7 @@ class Polls:
         self._context.wake()
 
     def _records_of(self, fetch: CompletedFetch) -> FetchedRecords:
-        """Return the records of a fetch, of which some may have been returned."""
+        """Return the remaining records of a fetch."""
         if self._reading is None or self._reading[0] is not fetch:
             if self._reading is not None:
                 # A paused partition, whose rest is decoded again.
@@ -348,7 +348,7 @@ class Polls:
     def _took(
         self, fetch: CompletedFetch, reading: FetchedRecords, count: int
     ) -> FetchPosition | None:
-        """Set the position after what was taken, as `_move` does, and drop an exhausted fetch."""
+        """Set the position after the records taken (see `_move`), and drop an exhausted fetch."""
         fetch.bytes_read = reading.size
         fetch.records_read += count
         position = self._move(fetch, reading.next_offset, reading.last_epoch)
@@ -358,7 +358,7 @@ class Polls:
         return position
 
     def _move(self, fetch: CompletedFetch, offset: int, epoch: int) -> FetchPosition | None:
-        """Set the position after what was taken; None if it is not wanted any more.
+        """Set the position after the records taken; None if they are no longer wanted.
 
         Needs the lock.
         """
@@ -564,7 +564,7 @@ class Polls:
             self._core.call(self._core.fetcher.close, left, "Fetch", is_wakeable=False)
 
     def _await_leaves(self, deadline: float) -> None:
-        """Wait for the answers of a coordinator to whom this member has said that it leaves."""
+        """Wait for the answers to LeaveGroup."""
         coordinator = self._core.coordinator
         while (
             coordinator is not None

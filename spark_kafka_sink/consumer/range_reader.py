@@ -1,4 +1,4 @@
-"""Reading a range of one partition: what Spark's tasks and `read_arrow` share.
+"""Reading a range of one partition, for Spark's tasks and for `read_arrow`.
 
 The reader's thread asks `RangeFetch` what to do, and the client's thread does it. As soon as the
 position after an answer is known, the next Fetch is sent, and then the answer is decoded. So at

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class MemberData(NamedTuple):
-    """What a member says that it owned, and in which generation."""
+    """The partitions that a member claims to have owned, and the generation."""
 
     partitions: Sequence[TopicPartition]
     generation: int = DEFAULT_GENERATION
@@ -311,7 +311,7 @@ _Pair: TypeAlias = tuple[str, str]
 
 
 class PartitionMovements:
-    """What has moved between members during one assignment, by partition and by topic.
+    """The movements between members during one assignment, by partition and by topic.
 
     If two members have to exchange partitions of a topic, the one that moved there goes back
     instead, so that each keeps what it had.
@@ -324,7 +324,7 @@ class PartitionMovements:
         self._by_topic: defaultdict[str, dict[_Pair, HashOrderedPartitions]] = defaultdict(dict)
 
     def state(self) -> frozenset[object]:
-        """Return what is recorded, to be compared."""
+        """Return a value to compare the recorded movements by."""
         return frozenset(self._pairs.items())
 
     def move(self, topic_partition: TopicPartition, source: str, target: str) -> None:

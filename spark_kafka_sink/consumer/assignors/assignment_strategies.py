@@ -48,7 +48,7 @@ _BY_NAME: Final[Mapping[str, type[AbstractPartitionAssignor]]] = {
     **{assignor.name: assignor for assignor in _BUILT_IN},
     **{f"{_JAVA_PACKAGE}.{assignor.__name__}": assignor for assignor in _BUILT_IN},
 }
-#: What a plug-in needs to be an assignor.
+#: The attributes of an assignor.
 _VALUES: Final = ("name", "version", "supported_protocols")
 #: And its methods, with the parameters that they are called with.
 _METHODS: Final = {

@@ -1,4 +1,4 @@
-"""What an assignor is, and the values that it takes and returns.
+"""The interface of assignors, and the values that they take and return.
 
 The leader of a classic group assigns the partitions. Each member sends a `Subscription`; the
 leader's assignor turns all of them into an `Assignment` for each member. The names are those of

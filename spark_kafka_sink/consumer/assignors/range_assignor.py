@@ -78,7 +78,7 @@ class _Division:
         self.members = members
         member_racks = {rack for rack in members.values() if rack is not None}
         self.uses_racks = uses_racks(member_racks, partition_racks)
-        #: What topics that are assigned together have in common.
+        #: The same for topics that are assigned together.
         self.kind = (tuple(members.items()), len(partition_racks) if member_racks else 0)
         self._partition_racks = partition_racks
         self._unassigned = dict.fromkeys(range(len(partition_racks)))

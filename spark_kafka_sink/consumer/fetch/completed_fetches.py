@@ -1,4 +1,4 @@
-"""What was fetched but not yet returned to the user.
+"""The fetched records that are not yet returned to the user.
 
 This is Kafka's FetchBuffer, without its lock: it belongs to the thread that holds the consumer's
 lock. Its rules:
@@ -49,7 +49,7 @@ class CompletedFetch:
     #: The offset that was requested; later that of the next record to return, which the reader of
     #: the records sets.
     next_offset: int
-    #: What was asked of whom, for errors.
+    #: The request and its broker, for errors.
     what: str
     #: Whether the broker is a follower (KIP-392).
     is_replica: bool
@@ -67,7 +67,7 @@ class CompletedFetch:
         return ZERO_UUID != self.topic_id != snapshot.topic_id(self.partition.topic)
 
     def drain(self) -> None:
-        """Record in the metrics what was read: there is nothing left. Only the first call counts.
+        """Record the finished reading in the metrics. Only the first call counts.
 
         Source: CompletedFetch.drain.
         """
@@ -152,11 +152,11 @@ _NO_REPLICA: Final = -1
 
 
 class FetchOutcome(Enum):
-    """What became of an answer; unless it is READ, the answer has been used."""
+    """The outcome of an answer; unless it is READ, the answer has been used."""
 
     #: Its records can be read, if it has any.
     READ = auto()
-    #: It is not wanted any more: the partition has another position, or none.
+    #: It is no longer wanted: the partition has another position, or none.
     DROP = auto()
     #: The partition is fetched again, after a refresh of the metadata that the caller requests.
     REFRESH = auto()
@@ -176,7 +176,7 @@ def initialize(
     replica_lease: float,
     backoff: ExponentialBackoff,
 ) -> FetchOutcome:
-    """Apply an answer to the state of its partition, and return what is to be done.
+    """Apply an answer to the state of its partition, and return the outcome.
 
     `now` is in seconds. `replica_lease` is metadata.max.age.ms in seconds: for so long the follower
     that a leader recommends is used (KIP-392). A partition with an error is fetched after all

@@ -32,7 +32,7 @@ _TOPIC_EXPIRATION: Final = 3600.0
 
 
 class _Fetched(NamedTuple):
-    """The sensors of what was fetched of one topic, or of all."""
+    """The sensors of the fetched bytes and records of one topic, or of all."""
 
     bytes: Sensor
     records: Sensor
@@ -108,10 +108,10 @@ class FetchMetrics:
         group.meter(sensors.records, "records-consumed", "records consumed")
         return sensors
 
-    # --- what was fetched
+    # --- fetched bytes and records
 
     def answered(self, partitions: Iterable[TopicPartition]) -> FetchedTotals:
-        """Begin to count what is read of the answer to a Fetch, which names `partitions`."""
+        """Begin to count the bytes and records read of an answer, which names `partitions`."""
         return FetchedTotals(self, partitions)
 
     def fetch_read(self, totals: dict[str, tuple[int, int]]) -> None:
@@ -136,7 +136,7 @@ class FetchMetrics:
     ) -> None:
         """Record the distances of a position to both ends of the log; None if one is not known."""
         if partition not in self._replicas:
-            # Not assigned any more: its metrics would stay.
+            # No longer assigned: its metrics would stay.
             return
         now = self._metrics.clock()
         if lag is not None:
@@ -216,7 +216,7 @@ class FetchMetrics:
 
 
 class FetchedTotals:
-    """What has been read of one answer; recorded when none of its partitions is left."""
+    """The totals of one answer, which are recorded when none of its partitions is left."""
 
     __slots__ = ("_metrics", "_totals", "_unread")
 

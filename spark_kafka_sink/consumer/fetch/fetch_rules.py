@@ -1,8 +1,8 @@
 """The reaction of a reader to each error code of a Fetch response: one table.
 
-As in Java's FetchCollector.handleInitializeErrors, with one difference: what Java leaves to
-auto.offset.reset is a data loss here. A code that is not in the table is retried if Kafka calls it
-retriable, with new metadata if it is due to old ones. Any other is fatal.
+As in Java's FetchCollector.handleInitializeErrors. A code that is not in the table is retried if
+Kafka calls it retriable, with new metadata if it is due to old ones. Any other is fatal. An offset
+out of range is left to auto.offset.reset by a consumer, as in Java, and is a data loss of a range.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ FETCH_RULES: Mapping[int, FetchAction] = {
     _E.INVALID_REQUEST: _A.FATAL,
 }
 
-#: What a user can do about a fatal error.
+#: The advice to the user in a fatal error.
 ADVICE: Mapping[int, str] = {
     _E.TOPIC_AUTHORIZATION_FAILED: "Grant this user READ on the topic",
     _E.CLUSTER_AUTHORIZATION_FAILED: "Grant this user the right that the broker's log names",

@@ -64,7 +64,7 @@ _NONE: Final[Mapping[TopicPartition, UUID]] = MappingProxyType({})
 
 
 class PartitionToFetch(NamedTuple):
-    """What a session knows of a partition (FetchRequest.PartitionData)."""
+    """A partition as a session requests it (FetchRequest.PartitionData)."""
 
     #: `ZERO_UUID` if it is not known.
     topic_id: UUID
@@ -80,7 +80,7 @@ class PartitionToFetch(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """What the next Fetch has to say (FetchSessionHandler.FetchRequestData)."""
+    """The content of the next Fetch (FetchSessionHandler.FetchRequestData)."""
 
     session_id: int
     session_epoch: int

@@ -1,7 +1,7 @@
 """Fetching ahead for a consumer (Kafka's AbstractFetch).
 
-`plan_fetches` decides what to fetch, a `FetchSession` per broker how to say it; what arrives waits
-in the buffer until the user's thread takes it. The rules of the plan:
+`plan_fetches` decides what to fetch, and a `FetchSession` per broker writes the request. Answers
+wait in the buffer until the user's thread takes them. The rules of the plan:
 
 - Each broker gets one Fetch at a time, with all partitions to read from it.
 - A partition is read from its leader, or from the follower that the leader has recommended

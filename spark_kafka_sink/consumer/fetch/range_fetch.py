@@ -1,4 +1,4 @@
-"""The state of a range of one partition that is being read: what to do next, and what is lost.
+"""The state of the reading of a range of one partition: the next step, and losses.
 
 It does no I/O and reads no clock. `step` returns what to do next; the shell does it, and reports
 the outcome by one of the other methods. Rules:
@@ -93,7 +93,7 @@ class DataLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """What the metadata say about the partition at one moment."""
+    """The partition in the metadata at one moment."""
 
     leader: Node | None = None
     leader_epoch: int = NO_LEADER_EPOCH
@@ -120,7 +120,7 @@ class LogBounds(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """What the headers of the batches in an answer say."""
+    """The headers of the batches in an answer."""
 
     #: The number of complete batches.
     batch_count: int
@@ -243,7 +243,7 @@ class RangeFetch:
         self._topic_id = partition_range.topic_id
         self._last_fetched_epoch = partition_range.start_epoch
         self._loss: DataLoss | None = None
-        #: What the error of a timeout names.
+        #: For the error of a timeout.
         self._last_seen = "no broker has answered yet"
         self._hint = ""
         # Retries.

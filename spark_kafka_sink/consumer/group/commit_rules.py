@@ -162,7 +162,7 @@ OFFSET_RULES: Mapping[OffsetCall, Mapping[int, OffsetAction]] = {
     },
 }
 
-#: What a user can do about an error.
+#: The advice to the user in an error.
 ADVICE: Mapping[int, str] = {
     _E.GROUP_AUTHORIZATION_FAILED: "Grant this user READ on the group",
     _E.TOPIC_AUTHORIZATION_FAILED: "Grant this user READ and DESCRIBE on the topic",

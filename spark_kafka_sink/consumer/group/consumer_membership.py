@@ -109,7 +109,7 @@ HEARTBEAT_RULES: Mapping[int, HeartbeatAction] = {
     _E.FENCED_INSTANCE_ID: _A.FATAL,
 }
 
-#: What a user can do about an error.
+#: The advice to the user in an error.
 HEARTBEAT_ADVICE: Mapping[int, str] = {
     _E.TOPIC_AUTHORIZATION_FAILED: "Grant this user DESCRIBE on the topics of the subscription",
     _E.GROUP_ID_NOT_FOUND: "Create a new consumer: the group was deleted, or it never existed",

@@ -52,7 +52,7 @@ class Coordinator(ABC):
         assert measures is not None  # noqa: S101  there is a group
         self.measures = measures
         self.group_id = group_id
-        #: What the user's thread has to do next, within `poll`. A step stays the first until it has
+        #: The next steps of the user's thread, within `poll`. A step stays the first until it has
         #: been run, so that Ctrl-C loses none.
         self.for_user: deque[Any] = deque()
         #: How many commits and look-ups wait for the coordinator.

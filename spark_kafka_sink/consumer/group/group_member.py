@@ -229,7 +229,7 @@ class TargetAssignment:
     """
 
     def __init__(self) -> None:
-        #: What the member has reconciled, and owns.
+        #: The assignment that the member has reconciled, and owns.
         self.current = NO_ASSIGNMENT
         self._target = NO_ASSIGNMENT
         self._metadata_names: Mapping[UUID, str] = MappingProxyType({})

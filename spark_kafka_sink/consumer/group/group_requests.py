@@ -44,7 +44,7 @@ _LONGEST_REASON: Final = 255
 
 
 class LeaveOperation(Enum):
-    """What closing a consumer means for its membership (CloseOptions.GroupMembershipOperation)."""
+    """The effect of closing on the membership (CloseOptions.GroupMembershipOperation)."""
 
     #: A dynamic member leaves, a static one stays until its session times out.
     DEFAULT = auto()
@@ -295,7 +295,7 @@ class GroupAction(Enum):
     DONE = auto()
     #: Resend after the back-off.
     RETRY = auto()
-    #: Find the coordinator, then do what was asked of the old one.
+    #: Find the coordinator, then repeat the request that the old one has refused.
     FIND_COORDINATOR = auto()
     #: Join again at once.
     REJOIN = auto()
@@ -363,7 +363,7 @@ GROUP_RULES: Mapping[ApiKey, Mapping[int, GroupAction]] = {
     },
 }
 
-#: What a user can do about a fatal error.
+#: The advice to the user in a fatal error.
 GROUP_ADVICE: Mapping[int, str] = {
     _E.FENCED_INSTANCE_ID: "Give each consumer of the group a group.instance.id of its own",
     _E.INCONSISTENT_GROUP_PROTOCOL: "Use the group.protocol of the group's other members, and an "

@@ -1,4 +1,4 @@
-"""What the memberships of both group protocols share: the coordinator, and the group's error."""
+"""The part of a membership that both group protocols share: the coordinator and the error."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class FetchedOffsets(NamedTuple):
-    """What an OffsetFetch response says about one group."""
+    """The offsets of one group in an OffsetFetch response."""
 
     #: The error of the whole group, or 0.
     error_code: int

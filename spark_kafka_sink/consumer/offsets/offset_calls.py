@@ -122,7 +122,7 @@ _MOST_NAMES: Final = 3
 
 
 class TopicAnswers(NamedTuple):
-    """What a metadata response says about topics."""
+    """The topics of a metadata response, and those that it lacks."""
 
     topics: tuple[MetadataResponseTopic, ...]
     #: The first topic that does not exist, as far as the broker knows.
@@ -242,7 +242,7 @@ def missing_topic(name: str, existing: Iterable[str]) -> BrokerError:
 
 
 class Attempt(NamedTuple, Generic[T]):
-    """What one question to the leaders has found, and why it has not found more."""
+    """The answers of one round of requests to the leaders, and why there are no more."""
 
     found: dict[TopicPartition, T]
     cause: KafkaError | None

@@ -70,7 +70,7 @@ _ADVICE: Final[Mapping[int, str]] = {
 }
 
 
-#: What one broker is asked: the partitions of each topic, with their timestamps.
+#: The questions to one broker: the partitions of each topic, with their timestamps.
 Questions: TypeAlias = dict[str, list[ListOffsetsPartition]]
 
 
@@ -137,7 +137,7 @@ def list_offsets_request(
 def only_requested(
     answers: Iterable[tuple[TopicPartition, T]], requested: Container[TopicPartition]
 ) -> Iterator[tuple[TopicPartition, T]]:
-    """Return the answers to what was requested: a response may be about other partitions, too."""
+    """Return the answers about requested partitions; a response may be about others, too."""
     return ((partition, answer) for partition, answer in answers if partition in requested)
 
 
@@ -270,7 +270,7 @@ class EpochEnd(NamedTuple):
 
 
 class EpochAnswers(NamedTuple):
-    """What the response of one leader says about the requested partitions."""
+    """The response of one leader about the requested partitions."""
 
     found: dict[TopicPartition, EpochEnd]
     #: Those with an error that may pass, and those that the response leaves out.

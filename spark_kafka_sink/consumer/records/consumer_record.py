@@ -1,4 +1,4 @@
-"""What `poll` returns: records, and the records of each partition."""
+"""The results of `poll`: records, and the records of each partition."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _offsets(records: list[ConsumerRecord]) -> str:
 
 
 def _shown(data: object) -> object:
-    """Return the beginning of bytes as text, of which a character has at most four bytes."""
+    """Return the beginning of bytes as text; a character has at most four bytes."""
     if isinstance(data, bytes):
         return data[: 4 * display.MAX_TEXT].decode(errors="replace")
     return data

@@ -145,7 +145,7 @@ class FewRows:
 
     def __init__(self, rows: Sequence[_Row], size: int) -> None:
         self._rows = rows
-        #: What the records take in memory, in bytes.
+        #: The memory that the records take, in bytes.
         self.size = size
         self.offsets = [row.record.offset for row in rows]
 
@@ -199,7 +199,7 @@ class RecordDecoders:
     ) -> None:
         self._check_crcs = check_crcs
         self.max_uncompressed_batch_bytes = max_uncompressed_batch_bytes
-        #: What the records of a poll may take in memory, in bytes.
+        #: The memory that the records of a poll may take, in bytes.
         self.poll_bytes = memory_limit(max_uncompressed_batch_bytes)
         self._max_rows = max_rows
         self.few_records = few_records
@@ -277,7 +277,7 @@ class FetchedRecords:
         self._schema: Any = None
         #: None once all rows are decoded.
         self._reading: _Reading | None = None
-        #: The position after what is not returned behind the last row, and what waits there.
+        #: The position after all that is skipped behind the last row, and the error there.
         self._end = index.next_offset
         self._error: CorruptRecordError | None = None
         #: None if the next rows are still to be decoded.
@@ -288,9 +288,9 @@ class FetchedRecords:
         self._offsets: Sequence[int] | npt.NDArray[np.int64] = ()
         #: The number of rows that are returned.
         self._row = 0
-        #: What a row takes in memory, in bytes: an average.
+        #: The memory that a row takes on average, in bytes.
         self._row_bytes = 0.0
-        #: What was returned last takes in memory, in bytes.
+        #: The memory that the last result takes, in bytes.
         self.taken_bytes = 0.0
         if not index.batch_count and self._header_error is None:
             self.close()
@@ -386,7 +386,7 @@ class FetchedRecords:
         return batches
 
     def close(self) -> None:
-        """Drop what is left: `is_exhausted` from now on."""
+        """Drop the rest: `is_exhausted` from now on."""
         self._stop_reading()
         self._made.clear()
         self.is_exhausted = True

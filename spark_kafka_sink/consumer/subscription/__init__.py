@@ -1,1 +1,1 @@
-"""What a consumer reads: its subscription, its assigned partitions and its positions."""
+"""The subscription of a consumer, its assigned partitions and its positions."""

@@ -162,7 +162,7 @@ class FetchPosition(NamedTuple):
 
 
 class LogTruncation(NamedTuple):
-    """A log that no longer holds what was read before the position (KIP-320).
+    """A log without the records that were read before the position (KIP-320).
 
     `divergent_offset` is the first offset that differs; None if the leader does not know it.
     """
@@ -174,7 +174,7 @@ class LogTruncation(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionState:
-    """What is known of one assigned partition (SubscriptionState.TopicPartitionState)."""
+    """The state of one assigned partition (SubscriptionState.TopicPartitionState)."""
 
     fetch_state: FetchState = FetchState.INITIALIZING
     position: FetchPosition | None = None
@@ -188,7 +188,7 @@ class PartitionState:
     out_of_range: int = 0
     #: The user has paused it.
     is_paused: bool = False
-    #: It is about to be revoked: nothing of it is fetched or returned any more.
+    #: It is about to be revoked: nothing of it is fetched or returned.
     pending_revocation: bool = False
     #: on_partitions_assigned has not yet returned for it.
     pending_on_assigned: bool = False
@@ -261,7 +261,7 @@ class PartitionState:
 
     @property
     def consumed(self) -> FetchPosition | None:
-        """The valid position after what was returned; None if there is none."""
+        """The valid position after the returned records; None if there is none."""
         return (self.taken_from or self.position) if self.has_valid_position else None
 
     def move_back(self, position: FetchPosition) -> None:
@@ -271,7 +271,7 @@ class PartitionState:
         self.taken_from = start
 
     def give_back_taken(self) -> None:
-        """Read again what was taken; a position that was set since stays."""
+        """Read the records taken again; a position that was set since stays."""
         start = self.taken_from
         if start is not None and self.position is not None:
             # The leader may be another one by now.

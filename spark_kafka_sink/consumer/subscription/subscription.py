@@ -1,4 +1,4 @@
-"""What a consumer subscribes to: topics, a pattern, a regex of the broker's, or partitions.
+"""The subscription of a consumer: to topics, a pattern, a broker's regex, or partitions.
 
 A consumer has one kind of subscription at a time. Mixing two raises IllegalStateError and changes
 nothing, until `clear` (Kafka's SubscriptionState.setSubscriptionType).
@@ -54,7 +54,7 @@ class Subscription:
         self.assigned_topic_ids: frozenset[UUID] = frozenset()
 
     def __repr__(self) -> str:
-        """Show the type, and what is subscribed to."""
+        """Show the type, and the topics or the pattern."""
         match self.type:
             case _T.AUTO_PATTERN if self.pattern is not None:
                 what = repr(self.pattern.pattern)

@@ -44,7 +44,7 @@ UNDEFINED_END_OFFSET = -1
 
 
 class UseOfFetched(Enum):
-    """What becomes of records that were fetched but not yet returned."""
+    """The use of records that were fetched but not yet returned."""
 
     #: Return them to the user.
     RETURN = auto()
@@ -55,7 +55,7 @@ class UseOfFetched(Enum):
 
 
 class SubscriptionState:
-    """What a consumer reads, and from which offsets on."""
+    """The partitions that a consumer reads, and its positions in them."""
 
     def __init__(self, default_reset: OffsetReset) -> None:
         """Start without a subscription; `default_reset` is auto.offset.reset."""
@@ -216,7 +216,7 @@ class SubscriptionState:
         ]
 
     def use_of_fetched(self, partition: TopicPartition, offset: int) -> UseOfFetched:
-        """Return what becomes of fetched records, of which `offset` is the next to return.
+        """Return the use of fetched records; `offset` is that of the next one to return.
 
         Records of a paused partition are kept. Others are returned only if the partition is
         fetchable at exactly that offset, so that a seek drops what was fetched before.
@@ -314,7 +314,7 @@ class SubscriptionState:
         return bool(self._taken)
 
     def end_taking(self, *, are_returned: bool) -> None:
-        """Record that what was taken was returned, or that it is to be read again."""
+        """Record that the records taken were returned, or are to be read again."""
         for partition in self._taken:
             state = self._assignment.get(partition)
             if state is None:
@@ -326,7 +326,7 @@ class SubscriptionState:
         self._taken.clear()
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets to commit: the valid positions after what was returned."""
+        """Return the offsets to commit: the valid positions after the returned records."""
         return {
             partition: OffsetAndMetadata(consumed.offset, consumed.offset_epoch)
             for partition, state in self._assignment.items()
