@@ -52,9 +52,9 @@ from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF  # noqa: E40
 from spark_kafka_sink.consumer.consumer_metrics import (  # noqa: E402
     CONSUMER_GROUP,
     COORDINATOR_GROUP,
+    FETCH_GROUP,
     ConsumerMetrics,
 )
-from spark_kafka_sink.consumer.fetch.fetch_metrics import FETCH_GROUP  # noqa: E402
 from spark_kafka_sink.errors import (  # noqa: E402
     BrokerError,
     KafkaError,

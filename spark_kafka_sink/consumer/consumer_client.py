@@ -18,26 +18,9 @@ from spark_kafka_sink.consumer.fetch.fetch_sessions import (
     partition_data,
 )
 from spark_kafka_sink.consumer.fetch.range_fetch import LogBounds, PartitionView
-from spark_kafka_sink.consumer.offsets.offset_calls import (
-    Attempt,
-    BrokerRequests,
-    OffsetCalls,
-    no_leader,
-)
-from spark_kafka_sink.consumer.offsets.offset_requests import (
-    EpochAnswers,
-    EpochEnd,
-    epoch_request,
-    list_offsets_request,
-    positions_by_leader,
-    read_epochs,
-    read_offsets,
-    supports_validation,
-    unauthorized_error,
-)
-from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
-from spark_kafka_sink.errors import DecodeError, IllegalStateError, KafkaError, NetworkError
-from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET
+from spark_kafka_sink.consumer.offsets.offset_calls import BrokerRequests, EpochCalls, OffsetCalls
+from spark_kafka_sink.consumer.offsets.offset_requests import list_offsets_request, read_offsets
+from spark_kafka_sink.errors import DecodeError, IllegalStateError, KafkaError
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.base.network_thread import NetworkThread
 from spark_kafka_sink.network.network_client import NetworkClient
@@ -52,7 +35,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from concurrent.futures import Future
     from types import TracebackType
     from typing import Self
@@ -217,8 +200,6 @@ class FetchCalls:
 T = TypeVar("T")
 
 _BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
-#: The answer of a leader that does not know where an epoch's log ends.
-_UNKNOWN = EpochEnd(UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
 class PartitionIds(NamedTuple):
@@ -228,72 +209,6 @@ class PartitionIds(NamedTuple):
     topic_id: UUID | None
     #: -1 if it is not known.
     leader_epoch: int
-
-
-class EpochCalls:
-    """The calls that ask where the logs of leader epochs end (KIP-320).
-
-    They are for a reader that stores its positions itself. Times are seconds of the loop's clock.
-    """
-
-    def __init__(self, requests: BrokerRequests, offsets: OffsetCalls) -> None:
-        self._requests = requests
-        self._offsets = offsets
-
-    async def epoch_ends(
-        self, epochs: Mapping[TopicPartition, int], deadline: float
-    ) -> dict[TopicPartition, EpochEnd]:
-        """Return where the logs of epochs end, by the partitions' leaders.
-
-        A leader does not know it if it has no such epoch, or is older than 2.3.
-
-        Raises BrokerError for topics that this user may not describe, KafkaTimeoutError if there is
-        no answer in time.
-        """
-
-        async def ask(left: Sequence[TopicPartition]) -> Attempt[EpochEnd]:
-            positions = {
-                partition: self._position(partition, epochs[partition]) for partition in left
-            }
-            groups = positions_by_leader(positions)
-            leaderless = [
-                partition
-                for partition in left
-                if positions[partition].current_leader.leader is None
-            ]
-            cause: KafkaError | None = no_leader(leaderless) if leaderless else None
-            ends: dict[TopicPartition, EpochEnd] = {}
-            for answers in await asyncio.gather(
-                *(
-                    self._ask_leader(node, leader_positions, deadline)
-                    for node, leader_positions in groups.items()
-                )
-            ):
-                if isinstance(answers, KafkaError):
-                    cause = answers
-                    continue
-                if answers.unauthorized:
-                    raise unauthorized_error(answers.unauthorized)
-                ends |= answers.found
-            return Attempt(ends, cause)
-
-        return await self._offsets.repeat("OffsetForLeaderEpoch", epochs, deadline, ask)
-
-    def _position(self, partition: TopicPartition, epoch: int) -> FetchPosition:
-        leader = LeaderAndEpoch.in_metadata(self._requests.client.metadata.snapshot, partition)
-        return FetchPosition(UNKNOWN_OFFSET, epoch, leader)
-
-    async def _ask_leader(
-        self, node: Node, positions: Mapping[TopicPartition, FetchPosition], deadline: float
-    ) -> EpochAnswers | KafkaError:
-        try:
-            connection = await self._requests.connection_to(node, deadline)
-            if not supports_validation(connection.api_versions):
-                return EpochAnswers(dict.fromkeys(positions, _UNKNOWN), (), ())
-            response = await self._requests.ask(node, epoch_request(positions), deadline)
-        except NetworkError as error:
-            return error
-        return read_epochs(response, positions)
 
 
 class ConsumerClient:

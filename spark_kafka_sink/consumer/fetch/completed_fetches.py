@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.fetch.fetch_metrics import FetchedTotals
+    from spark_kafka_sink.consumer.consumer_metrics import FetchedTotals
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff

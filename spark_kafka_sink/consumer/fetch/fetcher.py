@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
-    from spark_kafka_sink.consumer.fetch.fetch_metrics import FetchedTotals
+    from spark_kafka_sink.consumer.consumer_metrics import FetchedTotals
     from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
     from spark_kafka_sink.model import Node, TopicPartition

@@ -15,16 +15,24 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern, listed
 from spark_kafka_sink.consumer.offsets.offset_requests import (
+    EpochAnswers,
+    EpochEnd,
     FoundOffset,
     OffsetAnswers,
     by_leader,
     commit_request,
+    epoch_request,
     find_coordinator_request,
     found_coordinator,
     list_offsets_request,
+    positions_by_leader,
+    read_epochs,
     read_offsets,
     refused_commits,
+    supports_validation,
+    unauthorized_error,
 )
+from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import (
     BrokerError,
@@ -34,7 +42,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     NetworkError,
 )
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.cluster.unreached_nodes import FINAL_SECONDS
 from spark_kafka_sink.network.first_contact import Patience, UnreachedError, wait_for_leaders
@@ -115,6 +123,8 @@ _MOST_MS: Final = 2**31 - 1
 _MOST_NAMED: Final = 3
 #: The most existing names that an error about a missing topic suggests.
 _MOST_NAMES: Final = 3
+#: The answer of a leader that does not know where an epoch's log ends.
+_UNKNOWN = EpochEnd(UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 # --- the partitions that a selection covers, read from metadata responses
 # Internal topics never match a pattern, as in Spark's source, whose Admin.listTopics leaves them
@@ -555,6 +565,72 @@ class OffsetCalls:
             return coordinator
         error = broker_error(code, f"FindCoordinator of group {group_id!r}")
         raise NetworkError(str(error)) if is_retriable(code) else error
+
+
+class EpochCalls:
+    """The calls that ask where the logs of leader epochs end (KIP-320).
+
+    They are for a reader that stores its positions itself. Times are seconds of the loop's clock.
+    """
+
+    def __init__(self, requests: BrokerRequests, offsets: OffsetCalls) -> None:
+        self._requests = requests
+        self._offsets = offsets
+
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], deadline: float
+    ) -> dict[TopicPartition, EpochEnd]:
+        """Return where the logs of epochs end, by the partitions' leaders.
+
+        A leader does not know it if it has no such epoch, or is older than 2.3.
+
+        Raises BrokerError for topics that this user may not describe, KafkaTimeoutError if there is
+        no answer in time.
+        """
+
+        async def ask(left: Sequence[TopicPartition]) -> Attempt[EpochEnd]:
+            positions = {
+                partition: self._position(partition, epochs[partition]) for partition in left
+            }
+            groups = positions_by_leader(positions)
+            leaderless = [
+                partition
+                for partition in left
+                if positions[partition].current_leader.leader is None
+            ]
+            cause: KafkaError | None = no_leader(leaderless) if leaderless else None
+            ends: dict[TopicPartition, EpochEnd] = {}
+            for answers in await asyncio.gather(
+                *(
+                    self._ask_leader(node, leader_positions, deadline)
+                    for node, leader_positions in groups.items()
+                )
+            ):
+                if isinstance(answers, KafkaError):
+                    cause = answers
+                    continue
+                if answers.unauthorized:
+                    raise unauthorized_error(answers.unauthorized)
+                ends |= answers.found
+            return Attempt(ends, cause)
+
+        return await self._offsets.repeat("OffsetForLeaderEpoch", epochs, deadline, ask)
+
+    def _position(self, partition: TopicPartition, epoch: int) -> FetchPosition:
+        leader = LeaderAndEpoch.in_metadata(self._requests.client.metadata.snapshot, partition)
+        return FetchPosition(UNKNOWN_OFFSET, epoch, leader)
+
+    async def _ask_leader(
+        self, node: Node, positions: Mapping[TopicPartition, FetchPosition], deadline: float
+    ) -> EpochAnswers | KafkaError:
+        try:
+            connection = await self._requests.connection_to(node, deadline)
+            if not supports_validation(connection.api_versions):
+                return EpochAnswers(dict.fromkeys(positions, _UNKNOWN), (), ())
+            response = await self._requests.ask(node, epoch_request(positions), deadline)
+        except NetworkError as error:
+            return error
+        return read_epochs(response, positions)
 
 
 def _topic_error(name: str, code: int) -> BrokerError:

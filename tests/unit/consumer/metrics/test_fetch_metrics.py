@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.consumer.fetch.fetch_metrics import FetchMetrics
+from spark_kafka_sink.consumer.consumer_metrics import FetchMetrics
 from spark_kafka_sink.model import TopicPartition
 
 GROUP = "consumer-fetch-manager-metrics"
