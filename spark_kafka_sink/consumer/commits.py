@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.consumer.group.commit_rules import AutoCommit
-from spark_kafka_sink.consumer.group.offset_commits import DELETED
+from spark_kafka_sink.consumer.group.offset_commits import DELETED, OffsetCommits, PreparedCommit
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, WakeupError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.network.base.times import NEVER
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
-    from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits, PreparedCommit
     from spark_kafka_sink.consumer.interceptors import ConsumerInterceptors
 
 logger = logging.getLogger(__name__)

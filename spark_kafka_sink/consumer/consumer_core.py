@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from spark_kafka_sink.config.consumer_config import CONSUMER_PROTOCOL
+from spark_kafka_sink.config.consumer_config import CONSUMER_PROTOCOL, KafkaConsumerConfig
 from spark_kafka_sink.consumer.consumer_context import Answer, ConsumerContext
 from spark_kafka_sink.consumer.consumer_metrics import ConsumerMetrics
 from spark_kafka_sink.consumer.fetch.fetcher import Fetcher
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
     from weakref import finalize
 
-    from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.group.coordinator import Coordinator
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.metrics.client_metrics import MetricGroup, TopicSeries
 from spark_kafka_sink.metrics.connection_metrics import ConnectionMetrics
-from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND
+from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, Sensor
 from spark_kafka_sink.metrics.stats import (
     Avg,
     CountRate,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.metrics.kafka_metric import MetricName
     from spark_kafka_sink.metrics.metrics import Metrics
-    from spark_kafka_sink.metrics.sensor import Sensor
     from spark_kafka_sink.model import TopicPartition
 
 FETCH_GROUP: Final = "consumer-fetch-manager-metrics"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_kafka_sink.consumer.group.group_member import Assign
 from spark_kafka_sink.consumer.group.group_requests import CompleteJoin, LeaveOperation
-from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
+from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords, RecordDecoders
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
 from spark_kafka_sink.consumer.subscription.subscription import SubscriptionType
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
     from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch
     from spark_kafka_sink.consumer.interceptors import ConsumerInterceptors
-    from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
     from spark_kafka_sink.consumer.records.deserializers import Deserializers
 
 T = TypeVar("T")

@@ -34,7 +34,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.first_contact import UnreachedError
-from spark_kafka_sink.record.arrow.record_decoder import RecordDecoder
+from spark_kafka_sink.record.arrow.record_decoder import BatchIndex, RecordDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_client import ConsumerClient, FetchAnswer
     from spark_kafka_sink.consumer.fetch.range_fetch import PartitionView, Rows, Step
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
-    from spark_kafka_sink.record.arrow.record_decoder import BatchIndex
 
 __all__ = ["DataLoss", "PartitionRange", "read_range"]
 

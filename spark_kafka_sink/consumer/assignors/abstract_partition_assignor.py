@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from spark_kafka_sink.consumer.assignors.java_order import hash_ordered, text_order
 from spark_kafka_sink.consumer.assignors.partition_assignor import (
     Assignment,
+    Cluster,
     ConsumerPartitionAssignor,
     GroupAssignment,
+    GroupSubscription,
+    Subscription,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-    from spark_kafka_sink.consumer.assignors.partition_assignor import (
-        Cluster,
-        GroupSubscription,
-        Subscription,
-    )
     from spark_kafka_sink.model import TopicPartition
 
 #: For each subscribed topic that exists, the racks of each partition.

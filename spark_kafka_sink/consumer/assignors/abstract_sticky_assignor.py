@@ -25,22 +25,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
     AbstractPartitionAssignor,
+    Partitions,
     RackInfo,
+    Subscriptions,
+    Topics,
 )
 from spark_kafka_sink.consumer.assignors.java_order import HashOrderedPartitions, text_order
-from spark_kafka_sink.consumer.assignors.partition_assignor import DEFAULT_GENERATION
+from spark_kafka_sink.consumer.assignors.partition_assignor import DEFAULT_GENERATION, Subscription
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
-
-    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
-        Partitions,
-        Subscriptions,
-        Topics,
-    )
-    from spark_kafka_sink.consumer.assignors.partition_assignor import Subscription
 
 
 class MemberData(NamedTuple):

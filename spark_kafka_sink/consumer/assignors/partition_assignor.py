@@ -17,20 +17,18 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
 from spark_kafka_sink.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartitions,
 )
-from spark_kafka_sink.protocol.primitives import Reader, Writer
+from spark_kafka_sink.protocol.primitives import Buffer, Reader, Writer
 from spark_kafka_sink.protocol.schema import Message, read_message, write_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.model import ConsumerGroupMetadata
-    from spark_kafka_sink.protocol.primitives import Buffer
 
 #: The generation of a member that has none.
 DEFAULT_GENERATION: Final = -1

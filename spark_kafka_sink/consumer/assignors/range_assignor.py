@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
     AbstractPartitionAssignor,
+    Partitions,
+    Subscriptions,
+    Topics,
     racks_of_members,
     sorted_members,
     uses_racks,
@@ -24,12 +27,6 @@ from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
-        Partitions,
-        Subscriptions,
-        Topics,
-    )
 
 
 class RangeAssignor(AbstractPartitionAssignor):

@@ -6,20 +6,15 @@ Source: org.apache.kafka.clients.consumer.RoundRobinAssignor.
 from __future__ import annotations
 
 from itertools import cycle
-from typing import TYPE_CHECKING
 
 from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
     AbstractPartitionAssignor,
+    Partitions,
+    Subscriptions,
+    Topics,
     sorted_members,
 )
 from spark_kafka_sink.model import TopicPartition
-
-if TYPE_CHECKING:
-    from spark_kafka_sink.consumer.assignors.abstract_partition_assignor import (
-        Partitions,
-        Subscriptions,
-        Topics,
-    )
 
 
 class RoundRobinAssignor(AbstractPartitionAssignor):

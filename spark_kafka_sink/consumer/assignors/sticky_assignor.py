@@ -17,7 +17,7 @@ from spark_kafka_sink.consumer.assignors.abstract_sticky_assignor import (
 from spark_kafka_sink.consumer.assignors.java_order import hash_ordered
 from spark_kafka_sink.consumer.assignors.partition_assignor import DEFAULT_GENERATION
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
 from spark_kafka_sink.protocol.consumer_protocol import ConsumerProtocolTopicPartitions
 from spark_kafka_sink.protocol.primitives import Reader
 from spark_kafka_sink.protocol.schema import (
@@ -33,7 +33,6 @@ from spark_kafka_sink.protocol.schema import (
 
 if TYPE_CHECKING:
     from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment, Subscription
-    from spark_kafka_sink.model import ConsumerGroupMetadata
 
 
 @message

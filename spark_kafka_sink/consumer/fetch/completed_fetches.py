@@ -24,7 +24,7 @@ from spark_kafka_sink.consumer.fetch.fetch_rules import ADVICE, FetchAction, fet
 from spark_kafka_sink.consumer.subscription.subscription_state import UseOfFetched
 from spark_kafka_sink.errors import CorruptRecordError, OffsetOutOfRangeError
 from spark_kafka_sink.protocol.error_codes import broker_error
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from spark_kafka_sink.protocol.primitives import ZERO_UUID, Buffer
 from spark_kafka_sink.record.record_batch import split_record_batches
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
-    from spark_kafka_sink.protocol.primitives import Buffer
 
 
 @dataclass(slots=True, eq=False)

@@ -34,7 +34,7 @@ from spark_kafka_sink.consumer.fetch.fetch_sessions import (
     read_fetch,
 )
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.times import NEVER
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_metrics import FetchedTotals
     from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
-    from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.protocol.messages.fetch import FetchResponse, PartitionData

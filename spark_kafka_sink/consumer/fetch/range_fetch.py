@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from spark_kafka_sink.consumer.fetch.fetch_rules import ADVICE, FetchAction, fetch_action
 from spark_kafka_sink.display import counted
-from spark_kafka_sink.errors import CorruptRecordError, KafkaTimeoutError
+from spark_kafka_sink.errors import CorruptRecordError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.errors import KafkaError
-    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
 

@@ -37,9 +37,12 @@ from spark_kafka_sink.consumer.group.group_requests import (
     NO_GENERATION,
     CompleteJoin,
     FindCoordinator,
+    Generation,
+    GroupSettings,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    LeaveOperation,
     PerformAssignment,
     PrepareJoin,
     SyncGroup,
@@ -52,7 +55,7 @@ from spark_kafka_sink.consumer.group.group_requests import (
 )
 from spark_kafka_sink.consumer.group.rebalance_listener import FirstError
 from spark_kafka_sink.errors import DecodeError, KafkaError
-from spark_kafka_sink.model import ConsumerGroupMetadata
+from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, error_name
 
@@ -62,12 +65,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.commit_rules import Verdict
-    from spark_kafka_sink.consumer.group.group_requests import (
-        Generation,
-        GroupSettings,
-        LeaveOperation,
-    )
-    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)

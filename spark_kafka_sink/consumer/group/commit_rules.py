@@ -18,14 +18,13 @@ from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.consumer.group.classic_membership import ClassicMemberState
+from spark_kafka_sink.consumer.group.classic_membership import ClassicMembership, ClassicMemberState
 from spark_kafka_sink.errors import CommitFailedError, KafkaError, RebalanceInProgressError
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error_name, is_retriable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_kafka_sink.consumer.group.classic_membership import ClassicMembership
     from spark_kafka_sink.consumer.group.group_requests import Generation
     from spark_kafka_sink.model import TopicPartition
 

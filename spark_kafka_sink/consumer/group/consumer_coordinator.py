@@ -21,7 +21,7 @@ from spark_kafka_sink.consumer.group.group_member import (
     Revoke,
     SendHeartbeat,
 )
-from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, Wait
+from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, LeaveOperation, Wait
 from spark_kafka_sink.consumer.group.rebalance_listener import FirstError
 from spark_kafka_sink.errors import (
     CommitFailedError,
@@ -29,7 +29,7 @@ from spark_kafka_sink.errors import (
     KafkaError,
     UnsupportedVersionError,
 )
-from spark_kafka_sink.model import ConsumerGroupMetadata
+from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.commit_rules import Verdict
     from spark_kafka_sink.consumer.group.group_member import Callback, MemberSettings
-    from spark_kafka_sink.consumer.group.group_requests import LeaveOperation
-    from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)

@@ -43,7 +43,9 @@ from spark_kafka_sink.consumer.group.membership import Membership
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_retriable
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
 
@@ -55,10 +57,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.subscription.subscription import Subscription
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-    from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
-        Assignment,
-        ConsumerGroupHeartbeatResponse,
-    )
 
 _S = MemberState
 #: The states whose heartbeat does not wait for the interval.

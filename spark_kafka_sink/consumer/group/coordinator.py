@@ -17,7 +17,7 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
     found_coordinator,
 )
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
-from spark_kafka_sink.model import MORE_CONNECTIONS, ConsumerGroupMetadata
+from spark_kafka_sink.model import MORE_CONNECTIONS, ConsumerGroupMetadata, Node, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.group.commit_rules import OffsetCall, Verdict
     from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, LeaveOperation
     from spark_kafka_sink.consumer.group.membership import Membership
-    from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
 
 

@@ -28,6 +28,7 @@ from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     JOIN_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
+    ConsumerGroupHeartbeatRequest,
 )
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
     from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-    from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
-        ConsumerGroupHeartbeatRequest,
-    )
 
 _NO_LOCAL_EPOCH: Final = -1
 

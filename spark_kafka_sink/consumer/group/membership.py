@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from math import inf
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.consumer.group.group_requests import FindCoordinator
+from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, GroupSettings
 from spark_kafka_sink.protocol.error_codes import broker_error
 
 if TYPE_CHECKING:
     from spark_kafka_sink.consumer.group.group_member import MemberSettings
-    from spark_kafka_sink.consumer.group.group_requests import GroupSettings
     from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.api_keys import ApiKey

@@ -42,7 +42,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     NetworkError,
 )
-from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
+from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Node, TopicPartition
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.cluster.unreached_nodes import FINAL_SECONDS
 from spark_kafka_sink.network.first_contact import Patience, UnreachedError, wait_for_leaders
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.config.offset_specs import Selection
     from spark_kafka_sink.consumer.offsets.offset_requests import Questions
-    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic

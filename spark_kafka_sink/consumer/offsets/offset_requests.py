@@ -17,7 +17,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from spark_kafka_sink.errors import DecodeError, LogTruncationError
+from spark_kafka_sink.errors import BrokerError, DecodeError, KafkaError, LogTruncationError
 from spark_kafka_sink.model import (
     NO_LEADER_EPOCH,
     UNKNOWN_OFFSET,
@@ -40,6 +40,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequest
 from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
@@ -49,15 +50,11 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LogTruncation
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
-    from spark_kafka_sink.errors import BrokerError, KafkaError
     from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
     from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsResponse
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
-    from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
-        OffsetForLeaderEpochResponse,
-    )
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from spark_kafka_sink.consumer.records.consumer_record import (
 from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, Deserializers
 from spark_kafka_sink.consumer.records.record_rows import LeaderEpochs, RecordRows, consumer_records
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES, NO_LEADER_EPOCH
+from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES, NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.record.arrow.record_decoder import (
     DEFAULT_MAX_ROWS,
     BatchIndex,
@@ -38,7 +38,7 @@ from spark_kafka_sink.record.arrow.record_decoder import (
     memory_limit,
 )
 from spark_kafka_sink.record.arrow.schema import RECORD_SCHEMA, arrow_schema
-from spark_kafka_sink.record.decode import DecodeBudget, decode_payload
+from spark_kafka_sink.record.decode import DecodeBudget, Record, decode_payload
 from spark_kafka_sink.record.kernel.decode_state import BYTES_PER_HEADER
 from spark_kafka_sink.record.record_batch import check_crc, decode_header, split_record_batches
 
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord
     from spark_kafka_sink.consumer.records.record_rows import Fault
-    from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.record.decode import Record
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 #: The kernel takes as long for any few records as `record.decode` for about so many.

@@ -17,7 +17,7 @@ import numpy as np
 from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
 from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, SizeError
 from spark_kafka_sink.errors import RecordDeserializationError
-from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.record.decode import Header
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_kafka_sink.consumer.records.deserializers import Deserializers, ResolvedDeserializer
-    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.record.arrow.record_decoder import BatchIndex
 
 #: The part of a record that a deserializer reads.
