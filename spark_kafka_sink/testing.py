@@ -36,7 +36,7 @@ from spark_kafka_sink.devbroker.net.faults import (
     Throttle,
 )
 from spark_kafka_sink.devbroker.net.listener import Listener
-from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import TokenRules
+from spark_kafka_sink.devbroker.sasl.sasl_servers import TokenRules
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
 from spark_kafka_sink.devbroker.topic_records import TopicRecords
 from spark_kafka_sink.model import SecurityProtocol

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from spark_kafka_sink import display
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
-from spark_kafka_sink.devbroker.log.committed_records import committed_records
+from spark_kafka_sink.devbroker.log.partition_log import committed_records
 from spark_kafka_sink.devbroker.net.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.net.server import ClusterServer, ServerThread
 from spark_kafka_sink.devbroker.topic_records import TopicRecords

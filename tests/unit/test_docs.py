@@ -20,7 +20,7 @@ from spark_kafka_sink import errors
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.devbroker.__main__ import parser
 from spark_kafka_sink.devbroker.net import faults
-from spark_kafka_sink.devbroker.net.fault_options import ACTIONS
+from spark_kafka_sink.devbroker.net.faults import ACTIONS
 from spark_kafka_sink.groups import main as groups_main
 from spark_kafka_sink.transactions import main as transactions_main
 from tests.support.consumer.reading import fill

@@ -15,9 +15,11 @@ from spark_kafka_sink.devbroker.groups.consumer_group import (
     TopicIdPartition,
 )
 from spark_kafka_sink.devbroker.groups.group_offsets import decode_offset
-from spark_kafka_sink.devbroker.log.storage.consumer_group_schemas import (
+from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     CURRENT_ASSIGNMENT_KEY,
     GROUP_EPOCH_KEY,
+    GROUP_METADATA_KEY,
+    GROUP_METADATA_VALUE,
     MEMBER_METADATA_KEY,
     REGULAR_EXPRESSION_KEY,
     TARGET_ASSIGNMENT_MEMBER_KEY,
@@ -33,14 +35,10 @@ from spark_kafka_sink.devbroker.log.storage.consumer_group_schemas import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
-    TargetTopicPartitions,
-)
-from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
-    GROUP_METADATA_KEY,
-    GROUP_METADATA_VALUE,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
+    TargetTopicPartitions,
     decode_versioned,
     encode_versioned,
     version_of,

@@ -171,10 +171,8 @@ class CoordinatorLog:
                 try:
                     for span in segment.spans():
                         position = span.position
-                        end = position + span.size_in_bytes
-                        (batch,) = segment.records.read(position, end)
-                        _apply(index, batch, apply)
-                        position = end
+                        _apply(index, segment.batch(span), apply)
+                        position += span.size_in_bytes
                     if position < segment.size_in_bytes:
                         raise _not_a_batch()
                 except (CorruptRecordError, DecodeError) as error:

@@ -2,6 +2,10 @@
 
 Epochs and offsets of the entries both increase strictly. A leader adds its epoch when it takes
 over. A batch with an unknown epoch adds one, too, so that a log that is loaded has its epochs.
+
+The file is written when an epoch begins, but that may fail: each batch has its epoch, recovery
+reads the batches after the last flush, and the next flush writes the file. Entries from before the
+log start offset do no harm in it.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ class LeaderEpochCache:
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         """Start with these entries, which must be in order."""
         self._entries = list(entries)
+        #: Whether there may be changes that are not in the file.
+        self.is_dirty = False
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -58,6 +64,7 @@ class LeaderEpochCache:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Begin an epoch, removing conflicting entries; ignore an epoch that is not new."""
+        self.is_dirty = True
         if self._entries and self._entries[-1].epoch >= epoch:
             return
         while self._entries and self._entries[-1].start_offset >= start_offset:
@@ -87,14 +94,29 @@ class LeaderEpochCache:
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that ended before the log starts; the first remaining one begins there."""
+        self.is_dirty = True
         count = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if count:
             self._entries[:count] = [EpochEntry(self._entries[count - 1].epoch, start_offset)]
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Remove epochs that begin after the log's end; one that begins at the end remains."""
+        self.is_dirty = True
         while self._entries and self._entries[-1].start_offset > end_offset:
             self._entries.pop()
+
+    def flush(self, directory: LogDirectory) -> None:
+        """Write the file, if it may be out of date. Raises OSError."""
+        if self.is_dirty:
+            directory.write_leader_epochs(encode_leader_epochs(self))
+            self.is_dirty = False
+
+    def try_flush(self, directory: LogDirectory) -> None:
+        """Write the file, or leave it to the next flush."""
+        try:
+            self.flush(directory)
+        except OSError as error:
+            logger.warning("cannot write the leader epochs before the next flush: %s", error)
 
 
 def encode_leader_epochs(leader_epochs: LeaderEpochCache) -> bytes:
@@ -121,44 +143,3 @@ def decode_leader_epochs(content: bytes) -> LeaderEpochCache:
             f"leader-epoch-checkpoint has version {version} and {len(entries)} of {count} entries"
         )
     return LeaderEpochCache(entries)
-
-
-class LeaderEpochFile:
-    """A log's leader epochs, in memory and on disk.
-
-    The file is written when an epoch begins, but that may fail: each batch has its epoch, recovery
-    reads the batches after the last flush, and the next flush writes the file. Entries from before
-    the log start offset do no harm in it.
-    """
-
-    def __init__(self, directory: LogDirectory, epochs: LeaderEpochCache) -> None:
-        """Create it with the epochs that were read from the directory."""
-        self._directory = directory
-        self.epochs = epochs
-        #: Whether `epochs` has changes that are not in the file.
-        self.is_dirty = False
-
-    def assign(self, epoch: int, start_offset: int) -> None:
-        """Start an epoch; see `LeaderEpochCache.assign`."""
-        self.epochs.assign(epoch, start_offset)
-        self.is_dirty = True
-        try:
-            self.flush()
-        except OSError as error:
-            logger.warning("cannot write the leader epochs before the next flush: %s", error)
-
-    def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that ended before the log start offset."""
-        self.epochs.truncate_from_start(start_offset)
-        self.is_dirty = True
-
-    def truncate_from_end(self, end_offset: int) -> None:
-        """Remove epochs that begin after the log's end."""
-        self.epochs.truncate_from_end(end_offset)
-        self.is_dirty = True
-
-    def flush(self) -> None:
-        """Write the file, if it is out of date. Raises OSError."""
-        if self.is_dirty:
-            self._directory.write_leader_epochs(encode_leader_epochs(self.epochs))
-            self.is_dirty = False

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.devbroker.log.storage.batch_builder import build_batch
 from spark_kafka_sink.devbroker.log.storage.indexes import MAX_RELATIVE_OFFSET
 from spark_kafka_sink.devbroker.log.storage.log_directory import CLEANED_SUFFIX
-from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
 from spark_kafka_sink.record.decode import (
     ControlRecordType,
     decode_control_record,
@@ -35,10 +34,11 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
-    from spark_kafka_sink.devbroker.log.storage.transaction_index import (
+    from spark_kafka_sink.devbroker.log.storage.indexes import (
         AbortedTxn,
         TransactionIndex,
     )
+    from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
     from spark_kafka_sink.record.decode import Record, RecordBatch
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
@@ -174,7 +174,7 @@ def _batches(segment: LogSegment, end_offset: int | None = None) -> Iterator[Rec
     for span in segment.spans():
         if end_offset is not None and span.base_offset >= end_offset:
             return
-        (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
+        batch = segment.batch(span)
         yield decode_record_batch(batch)
 
 
@@ -202,11 +202,10 @@ def _clean_group(cleaning: _Round, group: list[LogSegment]) -> None:
     """Merge the cleaned records of some segments into one, and replace them with it."""
     log = cleaning.log
     base_offset = group[0].base_offset
-    parts = log.directory.new_segment(base_offset, CLEANED_SUFFIX)
-    cleaned = LogSegment(base_offset, parts, now_ms=cleaning.now_ms)
+    cleaned = log.directory.new_segment(base_offset, CLEANED_SUFFIX, now_ms=cleaning.now_ms)
     for segment in group:
         for span in segment.spans():
-            (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
+            batch = segment.batch(span)
             kept: memoryview | None = batch
             # The part that must not be cleaned yet can begin in the middle of a segment.
             if span.last_offset < cleaning.end_offset:

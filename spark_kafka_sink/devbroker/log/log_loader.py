@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.log.leader_epoch_cache import LeaderEpochCache, decode_leader_epochs
-from spark_kafka_sink.devbroker.log.producer_snapshot import decode_snapshot
 from spark_kafka_sink.devbroker.log.producer_state import (
     ProducerBatchInfo,
     ProducerStateManager,
     TransactionMarker,
+    decode_snapshot,
 )
 from spark_kafka_sink.devbroker.log.storage import disk
+from spark_kafka_sink.devbroker.log.storage.indexes import AbortedTxn
 from spark_kafka_sink.devbroker.log.storage.log_directory import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -34,8 +35,6 @@ from spark_kafka_sink.devbroker.log.storage.log_directory import (
     SWAP_SUFFIX,
     FileLogDirectory,
 )
-from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
-from spark_kafka_sink.devbroker.log.storage.transaction_index import AbortedTxn
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_PRODUCER_ID
 from spark_kafka_sink.record.decode import (
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
+    from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 logger = logging.getLogger(__name__)
@@ -135,8 +135,7 @@ def load_log(
     _finish_cleaning(directory)
     segments, first_broken = _open_segments(directory, now_ms)
     if not segments:
-        parts = directory.new_segment(log_start_offset)
-        segments = [LogSegment(log_start_offset, parts, now_ms=now_ms)]
+        segments = [directory.new_segment(log_start_offset, now_ms=now_ms)]
     first = len(segments) if first_broken is None else first_broken
     if not clean:
         ends = [segment.base_offset for segment in segments[1:]]
@@ -187,7 +186,7 @@ def _restart_empty(directory: FileLogDirectory, loaded: LoadedLog, now_ms: int) 
     for segment in loaded.segments:
         directory.delete_segment(segment)
     start = loaded.log_start_offset
-    loaded.segments = [LogSegment(start, directory.new_segment(start), now_ms=now_ms)]
+    loaded.segments = [directory.new_segment(start, now_ms=now_ms)]
     loaded.log_end_offset = start
 
 
@@ -197,7 +196,7 @@ def _finish_cleaning(directory: FileLogDirectory) -> None:
         disk.remove(path)
     swaps = directory.offsets(LOG_SUFFIX, SWAP_SUFFIX)
     for base_offset in swaps:
-        swapped = LogSegment(base_offset, directory.new_segment(base_offset, SWAP_SUFFIX), now_ms=0)
+        swapped = directory.new_segment(base_offset, SWAP_SUFFIX, now_ms=0)
         next_offset = swapped.read_next_offset()
         for replaced in directory.offsets(LOG_SUFFIX):
             if base_offset < replaced < next_offset:
@@ -216,14 +215,14 @@ def _open_segments(directory: FileLogDirectory, now_ms: int) -> tuple[list[LogSe
     for base_offset in _segment_offsets(directory):
         missing = not directory.file_path(base_offset, INDEX_SUFFIX).exists()
         try:
-            segment = LogSegment(base_offset, directory.new_segment(base_offset), now_ms=now_ms)
+            segment = directory.new_segment(base_offset, now_ms=now_ms)
             segment.offset_index.check(segment.size_in_bytes)
             segment.time_index.check()
             segment.transaction_index.check(base_offset)
         except CorruptRecordError as error:
             logger.warning("%s; rebuilding the indexes", error)
             directory.delete_indexes(base_offset)
-            segment = LogSegment(base_offset, directory.new_segment(base_offset), now_ms=now_ms)
+            segment = directory.new_segment(base_offset, now_ms=now_ms)
             missing = True
         if missing and first_broken is None:
             first_broken = len(segments)
@@ -287,7 +286,7 @@ def _load_producers(
 def _replay(state: ProducerStateManager, segment: LogSegment, from_offset: int) -> None:
     """Update the state of the producers from a segment's batches from an offset on."""
     for span in segment.spans(from_offset):
-        (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
+        batch = segment.batch(span)
         try:
             replay_batch(batch, decode_header(batch), state)
         except CorruptRecordError as error:
@@ -306,7 +305,7 @@ def replay_truncated(segments: Sequence[LogSegment], config: TopicConfig) -> Pro
         _replay(state, segment, segment.base_offset)
     last.reset_indexes()
     for span in last.spans():
-        (batch,) = last.records.read(span.position, span.position + span.size_in_bytes)
+        batch = last.batch(span)
         aborted = replay_batch(batch, decode_header(batch), state)
         if aborted is not None:
             last.transaction_index.append(aborted)
@@ -321,7 +320,7 @@ def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> Non
     next_offset = segment.base_offset
     try:
         for span in segment.spans():
-            (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
+            batch = segment.batch(span)
             header = validate_record_batch(batch)
             if header.base_offset < next_offset:
                 location = segment.records.location

@@ -31,7 +31,12 @@ from spark_kafka_sink.devbroker.base.topic_names import (
 from spark_kafka_sink.devbroker.log.log_cleaner import clean, needs_cleaning
 from spark_kafka_sink.devbroker.log.log_loader import load_log
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-from spark_kafka_sink.devbroker.log.storage.data_directory import DataDirectory
+from spark_kafka_sink.devbroker.log.storage.data_directory import (
+    CLEANER_OFFSETS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    DataDirectory,
+)
 from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
@@ -100,9 +105,9 @@ class LogManager:
         data = DataDirectory(self._path)
         try:
             stored = data.read_cluster()
-            self._recovery_points = data.read_recovery_points()
-            self._log_starts = data.read_log_starts()
-            self._cleaner_offsets = data.read_cleaner_offsets()
+            self._recovery_points = data.read_checkpoint(RECOVERY_POINTS)
+            self._log_starts = data.read_checkpoint(LOG_STARTS)
+            self._cleaner_offsets = data.read_checkpoint(CLEANER_OFFSETS)
             data.remove_deleted()
             self._clean = data.take_clean_shutdown()
         except BaseException:
@@ -272,7 +277,7 @@ class LogManager:
             cleaned = True
         if cleaned and self._data is not None:
             try:
-                self._data.write_cleaner_offsets(self._cleaner_offsets)
+                self._data.write_checkpoint(CLEANER_OFFSETS, self._cleaner_offsets)
             except OSError as error:
                 logger.warning("cannot write the cleaner checkpoint: %s", error)
 
@@ -339,11 +344,12 @@ class LogManager:
             for topic_partition, log in self._logs.items()
             if log.log_start_offset > log.segments[0].base_offset
         }
-        data.write_log_starts(starts | (later or {}))
+        data.write_checkpoint(LOG_STARTS, starts | (later or {}))
 
     def _checkpoint(self, data: DataDirectory) -> None:
-        data.write_recovery_points(
-            {topic_partition: log.recovery_point for topic_partition, log in self._logs.items()}
+        data.write_checkpoint(
+            RECOVERY_POINTS,
+            {topic_partition: log.recovery_point for topic_partition, log in self._logs.items()},
         )
         self._write_log_starts(data)
 

@@ -28,23 +28,32 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.log.leader_epoch_cache import LeaderEpochFile
 from spark_kafka_sink.devbroker.log.log_loader import LoadedLog, replay_truncated
-from spark_kafka_sink.devbroker.log.producer_snapshot import encode_snapshot
-from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, TransactionMarker
-from spark_kafka_sink.devbroker.log.storage.log_directory import LogDirectory, MemoryLogDirectory
-from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
-from spark_kafka_sink.devbroker.log.storage.transaction_index import AbortedTxn
+from spark_kafka_sink.devbroker.log.producer_state import (
+    ProducerBatchInfo,
+    TransactionMarker,
+    encode_snapshot,
+)
+from spark_kafka_sink.devbroker.log.storage.indexes import AbortedTxn
+from spark_kafka_sink.devbroker.log.storage.log_directory import LogDirectory
+from spark_kafka_sink.devbroker.log.storage.log_segment import FetchedRecords, LogSegment
 from spark_kafka_sink.model import NO_PRODUCER_ID
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.record.decode import ControlRecordType, DecodeBudget, decode_within
-from spark_kafka_sink.record.record_batch import transaction_marker
+from spark_kafka_sink.record.decode import (
+    ControlRecordType,
+    DecodeBudget,
+    decode_control_record,
+    decode_record_batch,
+    decode_within,
+)
+from spark_kafka_sink.record.record_batch import split_record_batches, transaction_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_kafka_sink.devbroker.log.leader_epoch_cache import EpochEnd, LeaderEpochCache
-    from spark_kafka_sink.devbroker.log.storage.segment_records import BatchSpan
+    from spark_kafka_sink.devbroker.log.leader_epoch_cache import EpochEnd
+    from spark_kafka_sink.devbroker.log.storage.log_segment import BatchSpan
+    from spark_kafka_sink.record.decode import Record
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 _BASE_OFFSET = struct.Struct(">q")
@@ -61,21 +70,6 @@ class AppendResult(NamedTuple):
     duplicate: bool
     #: Largest timestamp of the batch as it was first appended, in milliseconds.
     timestamp: int
-
-
-class FetchedRecords(NamedTuple):
-    """Whole batches from the log."""
-
-    #: One or several batches in each piece.
-    batches: list[memoryview]
-    size_in_bytes: int
-    #: The bytes that Kafka would have returned, which cuts the last batch off at the limit.
-    readable_bytes: int
-    #: First offset after the batches.
-    end_offset: int
-    #: Kafka lists the aborted transactions that began before this offset, which is found in the
-    #: index: some may have begun after the batches.
-    upper_bound: int
 
 
 class TimestampAndOffset(NamedTuple):
@@ -103,12 +97,11 @@ class PartitionLog:
         continues with its last leader epoch, unless `leader_epoch` is a later one.
         """
         #: Where the log is stored.
-        self.directory: LogDirectory = directory or MemoryLogDirectory()
+        self.directory = directory or LogDirectory()
         #: The topic's settings; assign new ones here.
         self.config = config or TopicConfig()
         if loaded is None:
-            parts = self.directory.new_segment(0)
-            loaded = LoadedLog(segments=[LogSegment(0, parts, now_ms=now_ms)])
+            loaded = LoadedLog(segments=[self.directory.new_segment(0, now_ms=now_ms)])
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         #: All records before this offset have been flushed.
@@ -119,7 +112,8 @@ class PartitionLog:
         self._segments = loaded.segments
         self._base_offsets = [segment.base_offset for segment in self._segments]
         self._active = self._segments[-1]
-        self._leader_epoch_file = LeaderEpochFile(self.directory, loaded.leader_epochs)
+        #: Where each leader epoch began.
+        self.leader_epochs = loaded.leader_epochs
         #: Written into every appended batch.
         self.leader_epoch = leader_epoch
         self.begin_leader_epoch(max(leader_epoch, loaded.leader_epochs.latest or 0))
@@ -128,12 +122,8 @@ class PartitionLog:
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Begin a leader epoch, which is written into all batches appended from now on."""
         self.leader_epoch = leader_epoch
-        self._leader_epoch_file.assign(leader_epoch, self.log_end_offset)
-
-    @property
-    def leader_epochs(self) -> LeaderEpochCache:
-        """Where each leader epoch began."""
-        return self._leader_epoch_file.epochs
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        self.leader_epochs.try_flush(self.directory)
 
     @property
     def high_watermark(self) -> int:
@@ -160,7 +150,7 @@ class PartitionLog:
         """Yield the batches in order, each one whole."""
         for segment in self._segments:
             for span in segment.spans():
-                yield self._batch(segment, span)
+                yield segment.batch(span)
 
     def append(
         self,
@@ -266,7 +256,7 @@ class PartitionLog:
         self.flush(now_ms)
         base_offset = self.log_end_offset
         self.take_snapshot()
-        segment = LogSegment(base_offset, self.directory.new_segment(base_offset), now_ms=now_ms)
+        segment = self.directory.new_segment(base_offset, now_ms=now_ms)
         self.directory.flush()
         self._segments.append(segment)
         self._base_offsets.append(base_offset)
@@ -283,11 +273,11 @@ class PartitionLog:
         if (
             self.recovery_point < self.log_end_offset
             or self._active.is_dirty
-            or self._leader_epoch_file.is_dirty
+            or self.leader_epochs.is_dirty
         ):
             for segment in self._segments[self._segment_index(self.recovery_point) :]:
                 segment.flush()
-            self._leader_epoch_file.flush()
+            self.leader_epochs.flush(self.directory)
             if self.recovery_point <= self._active.base_offset:
                 self.directory.flush()
             self.recovery_point = self.log_end_offset
@@ -305,7 +295,7 @@ class PartitionLog:
 
         Leader epochs that could not be written when they began are written now. Raises OSError.
         """
-        self._leader_epoch_file.flush()
+        self.leader_epochs.flush(self.directory)
         if now_ms - self._last_flushed_ms >= self.config.flush_ms:
             self.flush(now_ms)
 
@@ -383,7 +373,7 @@ class PartitionLog:
 
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
-        self._leader_epoch_file.truncate_from_start(offset)
+        self.leader_epochs.truncate_from_start(offset)
 
     def truncate_to(self, offset: int) -> None:
         """Remove the batch that holds `offset`, and all later ones (UnifiedLog.truncateTo).
@@ -411,7 +401,7 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
-        self._leader_epoch_file.truncate_from_end(offset)
+        self.leader_epochs.truncate_from_end(offset)
 
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
         """Replace segments by a cleaned one (LocalLog.replaceSegments).
@@ -462,7 +452,7 @@ class PartitionLog:
                 min_one_batch=min_one_batch,
             )
             if fetched is not None:
-                return FetchedRecords(*fetched)
+                return fetched
         return FetchedRecords([], 0, 0, offset, offset)
 
     def _check_in_range(self, offset: int, end_offset: int) -> None:
@@ -518,15 +508,11 @@ class PartitionLog:
     def _first_record(
         self, segment: LogSegment, span: BatchSpan, timestamp: int, budget: DecodeBudget
     ) -> TimestampAndOffset | None:
-        for record in decode_within(self._batch(segment, span), budget).records:
+        for record in decode_within(segment.batch(span), budget).records:
             if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
                 return TimestampAndOffset(record.timestamp, record.offset)
         # The batch's header claims a later timestamp than its records have.
         return None
-
-    def _batch(self, segment: LogSegment, span: BatchSpan) -> memoryview:
-        (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
-        return batch
 
     def _segment_index(self, offset: int) -> int:
         """Return the index of the segment that holds an offset, or would hold it."""
@@ -537,3 +523,37 @@ class PartitionLog:
         if index + 1 < len(self._base_offsets):
             return self._base_offsets[index + 1]
         return self.log_end_offset
+
+
+_READ_BYTES = 8 * 1024 * 1024
+
+
+def committed_records(log: PartitionLog) -> Iterator[Record]:
+    """Yield the records as a consumer with isolation.level=read_committed would read them.
+
+    As in Java's CompletedFetch: up to the last stable offset, without the records of aborted
+    transactions and without markers. Raises CorruptRecordError.
+    """
+    offset = log.log_start_offset
+    aborting: set[int] = set()
+    while True:
+        read = log.read(offset, max_bytes=_READ_BYTES, min_one_batch=True, committed=True)
+        if not read.batches:
+            return
+        aborted = sorted(
+            log.aborted_transactions(offset, read.end_offset), key=lambda txn: txn.first_offset
+        )
+        for data in (batch for piece in read.batches for batch in split_record_batches(piece)):
+            batch = decode_record_batch(data)
+            header = batch.header
+            while aborted and aborted[0].first_offset <= header.last_offset:
+                aborting.add(aborted.pop(0).producer_id)
+            if header.is_control:
+                # A removed marker leaves an empty batch, and no transaction to end.
+                if batch.records and (
+                    decode_control_record(batch.records[0]).type == ControlRecordType.ABORT
+                ):
+                    aborting.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborting):
+                yield from (record for record in batch.records if record.offset >= offset)
+        offset = read.end_offset

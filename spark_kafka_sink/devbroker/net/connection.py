@@ -36,7 +36,7 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
 )
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
-from spark_kafka_sink.devbroker.net.dispatcher import LONG_SECONDS
+from spark_kafka_sink.devbroker.net.dispatcher import LONG_SECONDS, ROOM
 from spark_kafka_sink.devbroker.net.faults import (
     AlterResponse,
     AnswerError,
@@ -47,7 +47,6 @@ from spark_kafka_sink.devbroker.net.faults import (
     Throttle,
 )
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
-from spark_kafka_sink.devbroker.net.unread_answers import ROOM
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey

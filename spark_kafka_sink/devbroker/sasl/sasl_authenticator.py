@@ -10,8 +10,6 @@
 - A session that expires (KIP-368) is extended by another SaslHandshake with the same mechanism and
   user, at most once a second. After it has expired, the next request closes the connection.
 
-PLAIN is here (`PlainServer`); the other mechanisms are in `scram_server` and `oauth_bearer_server`.
-
 Bytes in, bytes out: this module has no socket and no clock.
 """
 
@@ -24,13 +22,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
-from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import OAuthBearerServer
-from spark_kafka_sink.devbroker.sasl.sasl_server import (
+from spark_kafka_sink.devbroker.sasl.sasl_servers import (
+    OAuthBearerServer,
+    PlainServer,
     SaslAuthenticationError,
     SaslRefusedError,
-    check_authorization_id,
+    ScramServer,
 )
-from spark_kafka_sink.devbroker.sasl.scram_server import ScramServer
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -51,8 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_kafka_sink.devbroker.broker import Broker
-    from spark_kafka_sink.devbroker.sasl.credentials import Credentials
-    from spark_kafka_sink.devbroker.sasl.sasl_server import SaslServer
+    from spark_kafka_sink.devbroker.sasl.sasl_servers import Credentials, SaslServer
     from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
@@ -64,8 +61,6 @@ _FIRST_VERSION_WITH_HEADERS = 1
 _MIN_REAUTHENTICATION_INTERVAL = 1.0
 #: What an answer can hold; a token may claim to last longer.
 _LONGEST_LIFETIME_MS = 2**63 - 1
-#: In a message of PLAIN: authorization id, user and password.
-_TOKENS = 3
 
 
 class SaslState(StrEnum):
@@ -117,39 +112,6 @@ EXPECTED: Final[Mapping[SaslState, frozenset[ApiKey]]] = MappingProxyType(
         SaslState.FAILED: frozenset(),
     }
 )
-
-
-class PlainServer:
-    """The broker's side of one PLAIN exchange (RFC 4616), as in Kafka's PlainSaslServer.
-
-    The exchange is one message with the user and the password.
-    """
-
-    expires_at = None
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-        self.is_complete = False
-        self.user = ""
-
-    def evaluate_response(self, response: bytes, now: float) -> bytes:  # noqa: ARG002 - its protocol
-        """Evaluate the client's message; see `SaslServer`."""
-        tokens = response.decode("utf-8", "replace").split("\0", _TOKENS)
-        if len(tokens) != _TOKENS:
-            raise SaslAuthenticationError(
-                f"Invalid SASL/PLAIN response: expected {_TOKENS} tokens, got {len(tokens)}"
-            )
-        authorization_id, user, password = tokens
-        if not user:
-            raise SaslAuthenticationError("Authentication failed: username not specified")
-        if not password:
-            raise SaslAuthenticationError("Authentication failed: password not specified")
-        if not self._credentials.has_password(user, password):
-            raise SaslAuthenticationError("Authentication failed: Invalid username or password")
-        check_authorization_id(authorization_id, user)
-        self.user = user
-        self.is_complete = True
-        return b""
 
 
 class AuthenticationFailedError(KafkaError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
-from spark_kafka_sink.devbroker.log.committed_records import committed_records
+from spark_kafka_sink.devbroker.log.partition_log import committed_records
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest

@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.log.storage import consumer_group_schemas, coordinator_records
+from spark_kafka_sink.devbroker.log.storage import coordinator_records
 from tests.support.network.wire_messages import MESSAGES
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 #: versions of keys are the numbers of their kinds.
 DEFINED = [
     *MESSAGES,
-    consumer_group_schemas.ConsumerGroupCurrentMemberAssignmentValue,
-    consumer_group_schemas.ConsumerGroupMemberMetadataValue,
-    consumer_group_schemas.ConsumerGroupMetadataValue,
-    consumer_group_schemas.ConsumerGroupRegularExpressionValue,
-    consumer_group_schemas.ConsumerGroupTargetAssignmentMemberValue,
-    consumer_group_schemas.ConsumerGroupTargetAssignmentMetadataValue,
+    coordinator_records.ConsumerGroupCurrentMemberAssignmentValue,
+    coordinator_records.ConsumerGroupMemberMetadataValue,
+    coordinator_records.ConsumerGroupMetadataValue,
+    coordinator_records.ConsumerGroupRegularExpressionValue,
+    coordinator_records.ConsumerGroupTargetAssignmentMemberValue,
+    coordinator_records.ConsumerGroupTargetAssignmentMetadataValue,
     coordinator_records.GroupMetadataValue,
     coordinator_records.OffsetCommitValue,
 ]

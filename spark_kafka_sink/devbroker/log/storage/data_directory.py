@@ -55,9 +55,10 @@ if TYPE_CHECKING:
 
 _LOCK = ".lock"
 _CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-_RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-_LOG_STARTS = "log-start-offset-checkpoint"
-_CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+#: The names of the checkpoints.
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _CLUSTER = "cluster.json"
 _RESERVE = ".reserve"
 _PARTITION_METADATA = "partition.metadata"
@@ -313,32 +314,8 @@ class DataDirectory:
 
     # Checkpoints.
 
-    def read_recovery_points(self) -> dict[TopicPartition, int]:
-        """Read the offsets up to which the logs were flushed. Raises ConfigError."""
-        return self._read_checkpoint(_RECOVERY_POINTS)
-
-    def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Store the offsets up to which the logs were flushed. Raises OSError."""
-        self._write_checkpoint(_RECOVERY_POINTS, offsets)
-
-    def read_log_starts(self) -> dict[TopicPartition, int]:
-        """Read the log start offsets. Raises ConfigError."""
-        return self._read_checkpoint(_LOG_STARTS)
-
-    def write_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Store the log start offsets. Raises OSError."""
-        self._write_checkpoint(_LOG_STARTS, offsets)
-
-    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Read the offsets up to which the logs are compacted. Raises ConfigError."""
-        return self._read_checkpoint(_CLEANER_OFFSETS)
-
-    def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Store the offsets up to which the logs are compacted. Raises OSError."""
-        self._write_checkpoint(_CLEANER_OFFSETS, offsets)
-
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """Read a checkpoint (OffsetCheckpointFile). Raises ConfigError."""
+    def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """Read a checkpoint of the logs' offsets (OffsetCheckpointFile). Raises ConfigError."""
         path = self.path / name
         content = read_file(path)
         if content is None:
@@ -357,7 +334,8 @@ class DataDirectory:
             raise ConfigError(f"{path} cannot be read: it is incomplete")
         return offsets
 
-    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace a checkpoint. Raises OSError."""
         lines = [str(_CHECKPOINT_VERSION), str(len(offsets))]
         lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
         self._reserve.replace_file(self.path / name, ("\n".join(lines) + "\n").encode())

@@ -7,8 +7,7 @@
     00000000000000000042.snapshot   producers as of offset 42
     leader-epoch-checkpoint         leader epochs
 
-The log decides what is written and when, the same for both; a directory in memory only creates
-segments and ignores the rest.
+The log decides what is written and when, the same for both.
 
 A cleaned segment takes effect as soon as its `.log` file is renamed to `.log.swap`. From then on
 the log uses it, whatever the names of its files. The replaced files are removed and the `.swap`
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.log.storage import disk
 from spark_kafka_sink.devbroker.log.storage.files import (
@@ -28,10 +27,17 @@ from spark_kafka_sink.devbroker.log.storage.files import (
     read_file,
     replace_file,
 )
-from spark_kafka_sink.devbroker.log.storage.indexes import IndexFile, OffsetIndex, TimeIndex
-from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment, SegmentParts
-from spark_kafka_sink.devbroker.log.storage.segment_records import FileRecords, MemoryRecords
-from spark_kafka_sink.devbroker.log.storage.transaction_index import TransactionIndex
+from spark_kafka_sink.devbroker.log.storage.indexes import (
+    IndexFile,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
+from spark_kafka_sink.devbroker.log.storage.log_segment import (
+    FileRecords,
+    LogSegment,
+    MemoryRecords,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,14 +58,25 @@ _SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFF
 _FILE_NAME = re.compile(r"(\d{20})(\.\w+(?:\.\w+)?)")
 
 
-class LogDirectory(Protocol):
-    """The storage of a log. All methods may raise OSError."""
+class LogDirectory:
+    """The storage of a log, here in memory, where only segments are needed.
 
-    def new_segment(self, base_offset: int, suffix: str = "") -> SegmentParts:
-        """Open or create a segment's files; their names end with `suffix`."""
+    All methods may raise OSError.
+    """
+
+    def new_segment(self, base_offset: int, suffix: str = "", *, now_ms: int) -> LogSegment:  # noqa: ARG002
+        """Open or create a segment, whose files have names that end with `suffix`."""
+        return LogSegment(
+            base_offset,
+            MemoryRecords(),
+            OffsetIndex(base_offset),
+            TimeIndex(base_offset),
+            TransactionIndex(),
+            now_ms=now_ms,
+        )
 
     def delete_segment(self, segment: LogSegment) -> None:
-        """Remove a segment's files and the snapshot at its base offset."""
+        """Remove a segment's files, `.log` last, and the snapshot at its base offset."""
 
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
         """Replace segments with a cleaned one, which was created with `CLEANED_SUFFIX`."""
@@ -80,38 +97,7 @@ class LogDirectory(Protocol):
         """Close every file."""
 
 
-class MemoryLogDirectory:
-    """The directory of a log in memory."""
-
-    def new_segment(self, base_offset: int, suffix: str = "") -> SegmentParts:  # noqa: ARG002
-        """Create an empty segment."""
-        return SegmentParts(
-            MemoryRecords(), OffsetIndex(base_offset), TimeIndex(base_offset), TransactionIndex()
-        )
-
-    def delete_segment(self, segment: LogSegment) -> None:
-        """Do nothing: the segment's memory is freed with its last reference."""
-
-    def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
-        """Do nothing."""
-
-    def write_snapshot(self, offset: int, content: bytes) -> None:
-        """Do nothing: the log has the producers in memory."""
-
-    def delete_snapshots(self, *, keep: set[int]) -> None:
-        """Do nothing."""
-
-    def write_leader_epochs(self, content: bytes) -> None:
-        """Do nothing."""
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class FileLogDirectory:
+class FileLogDirectory(LogDirectory):
     """The directory of a log on disk."""
 
     def __init__(self, path: Path, open_files: OpenFiles) -> None:
@@ -132,7 +118,7 @@ class FileLogDirectory:
         matches = (_FILE_NAME.fullmatch(entry.name) for entry in self.path.iterdir())
         return sorted(int(match[1]) for match in matches if match and match[2] == ending)
 
-    def new_segment(self, base_offset: int, suffix: str = "") -> SegmentParts:
+    def new_segment(self, base_offset: int, suffix: str = "", *, now_ms: int) -> LogSegment:
         """Open or create a segment's files; remove what an earlier cleaning has left."""
         if suffix == CLEANED_SUFFIX:
             for path in self.path.glob(f"{base_offset:020d}.*{CLEANED_SUFFIX}"):
@@ -140,7 +126,8 @@ class FileLogDirectory:
         log, index, time_index, txn_index = (
             self.file_path(base_offset, kind + suffix) for kind in _SEGMENT_SUFFIXES
         )
-        return SegmentParts(
+        return LogSegment(
+            base_offset,
             FileRecords(self._file(log)),
             OffsetIndex(base_offset, IndexFile(lambda: self._file(index))),
             TimeIndex(base_offset, IndexFile(lambda: self._file(time_index))),
@@ -151,6 +138,7 @@ class FileLogDirectory:
                     lazily=suffix != CLEANED_SUFFIX and not txn_index.exists(),
                 )
             ),
+            now_ms=now_ms,
         )
 
     def delete_segment(self, segment: LogSegment) -> None:

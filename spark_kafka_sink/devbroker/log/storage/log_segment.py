@@ -11,47 +11,203 @@ effect. The index files are written with the next flush (`indexes`).
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_left, bisect_right
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from spark_kafka_sink.devbroker.log.storage.indexes import (
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
     TimestampOffset,
 )
-from spark_kafka_sink.devbroker.log.storage.segment_records import FileRecords
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.storage.files import AppendFile
-    from spark_kafka_sink.devbroker.log.storage.indexes import OffsetIndex, TimeIndex
-    from spark_kafka_sink.devbroker.log.storage.segment_records import BatchSpan, SegmentRecords
-    from spark_kafka_sink.devbroker.log.storage.transaction_index import TransactionIndex
+    from spark_kafka_sink.devbroker.log.storage.indexes import (
+        OffsetIndex,
+        TimeIndex,
+        TransactionIndex,
+    )
 
+#: Base offset, length, last offset delta and largest timestamp, at their positions in a header.
+_SPAN = struct.Struct(">qi11xi8xq")
+_LOG_OVERHEAD = 12
+#: Size of each read when the headers in a file are scanned.
+_SCAN_BYTES = 64 * 1024
 _NOT_SCANNED = -2
 
 
-class SegmentParts(NamedTuple):
-    """The parts of a segment, in memory or on disk."""
+class BatchSpan(NamedTuple):
+    """The position, size, offsets and largest timestamp of a batch."""
 
-    records: SegmentRecords
-    offset_index: OffsetIndex
-    time_index: TimeIndex
-    transaction_index: TransactionIndex
+    #: Position of the first byte in the segment.
+    position: int
+    size_in_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
 
 
-class SegmentRead(NamedTuple):
-    """The result of reading one segment."""
+def _last_offset(batch: memoryview) -> int:
+    base_offset, _, last_offset_delta, _ = _SPAN.unpack_from(batch)
+    last_offset: int = base_offset + last_offset_delta
+    return last_offset
 
+
+def _span(position: int, header: bytes | memoryview, at: int = 0) -> BatchSpan:
+    base_offset, length, last_offset_delta, max_timestamp = _SPAN.unpack_from(header, at)
+    return BatchSpan(
+        position,
+        length + _LOG_OVERHEAD,
+        base_offset,
+        base_offset + last_offset_delta,
+        max_timestamp,
+    )
+
+
+class MemoryRecords:
+    """The batches of a segment in memory, where they are kept without a copy."""
+
+    __slots__ = ("_batches", "_positions", "size_in_bytes")
+
+    is_torn = False
+    location = "memory"
+
+    def __init__(self) -> None:
+        self.size_in_bytes = 0
+        self._batches: list[memoryview] = []
+        self._positions: list[int] = []
+
+    def append(self, batch: memoryview) -> None:
+        """Append a batch without copying it."""
+        self._positions.append(self.size_in_bytes)
+        self._batches.append(batch)
+        self.size_in_bytes += len(batch)
+
+    def read(self, start: int, end: int) -> list[memoryview]:
+        """Return the batches between two positions."""
+        positions = self._positions
+        return self._batches[bisect_left(positions, start) : bisect_left(positions, end)]
+
+    def spans(self, position: int) -> Iterator[BatchSpan]:
+        """Iterate over the batches starting at `position`."""
+        for index in range(bisect_left(self._positions, position), len(self._batches)):
+            yield _span(self._positions[index], self._batches[index])
+
+    def find_offset(self, offset: int, position: int) -> BatchSpan | None:
+        """Return the first batch at or after `position` whose last offset is at least `offset`."""
+        first = bisect_left(self._positions, position)
+        return self._at(bisect_left(self._batches, offset, lo=first, key=_last_offset))
+
+    def find_position(self, limit: int, position: int) -> BatchSpan | None:
+        """Return the first batch at or after `position` that ends after `limit`."""
+        first = bisect_left(self._positions, position)
+        index = bisect_right(self._positions, limit, lo=first) - 1
+        return self._at(max(index, first))
+
+    def _at(self, index: int) -> BatchSpan | None:
+        if index == len(self._batches):
+            return None
+        return _span(self._positions[index], self._batches[index])
+
+    def truncate(self, size: int) -> None:
+        """Truncate the batches to the first `size` bytes."""
+        first = bisect_left(self._positions, size)
+        del self._batches[first:]
+        del self._positions[first:]
+        self.size_in_bytes = min(size, self.size_in_bytes)
+
+    def flush(self) -> None:
+        """Do nothing: memory does not survive a crash."""
+
+
+class FileRecords:
+    """The batches of a segment in its `.log` file (Kafka's FileRecords)."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: AppendFile) -> None:
+        self.file = file
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether there may be bytes after the end, which must still be truncated."""
+        return self.file.is_torn
+
+    @property
+    def location(self) -> str:
+        """The file's path."""
+        return str(self.file.path)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of all batches."""
+        return self.file.size
+
+    def append(self, batch: memoryview) -> None:
+        """Append a batch. Raises OSError; then none of it is appended."""
+        self.file.append(batch)
+
+    def read(self, start: int, end: int) -> list[memoryview]:
+        """Return the bytes between two positions, in one piece."""
+        return [memoryview(self.file.read(start, end - start))] if end > start else []
+
+    def spans(self, position: int) -> Iterator[BatchSpan]:
+        """Iterate over the batches starting at `position`, until one is not whole."""
+        chunk_start = position
+        chunk = b""
+        while position + RECORD_BATCH_OVERHEAD <= self.file.size:
+            at = position - chunk_start
+            if at + RECORD_BATCH_OVERHEAD > len(chunk):
+                chunk_start, at = position, 0
+                chunk = self.file.read(position, _SCAN_BYTES)
+            span = _span(position, chunk, at)
+            end = position + span.size_in_bytes
+            if span.size_in_bytes < RECORD_BATCH_OVERHEAD or end > self.file.size:
+                return
+            yield span
+            position = end
+
+    def find_offset(self, offset: int, position: int) -> BatchSpan | None:
+        """Return the first batch at or after `position` whose last offset is at least `offset`."""
+        return next((span for span in self.spans(position) if span.last_offset >= offset), None)
+
+    def find_position(self, limit: int, position: int) -> BatchSpan | None:
+        """Return the first batch at or after `position` that ends after `limit`."""
+        return next(
+            (span for span in self.spans(position) if span.position + span.size_in_bytes > limit),
+            None,
+        )
+
+    def truncate(self, size: int) -> None:
+        """Truncate the file to its first `size` bytes. Raises OSError."""
+        self.file.truncate(size)
+
+    def flush(self) -> None:
+        """Flush the file, so that it survives a crash of the machine. Raises OSError."""
+        self.file.flush()
+
+
+SegmentRecords: TypeAlias = MemoryRecords | FileRecords
+
+
+class FetchedRecords(NamedTuple):
+    """Whole batches of one segment."""
+
+    #: One or several batches in each piece.
     batches: list[memoryview]
     size_in_bytes: int
-    #: The number of bytes that Kafka would return, which cuts the last batch off at the limit.
+    #: The bytes that Kafka would have returned, which cuts the last batch off at the limit.
     readable_bytes: int
     #: An offset after the last batch, and not after the start of the next one.
     end_offset: int
-    #: The offset of the next index entry (LogSegment.fetchUpperBoundOffset).
+    #: Kafka lists the aborted transactions that began before this offset, that of the next index
+    #: entry (LogSegment.fetchUpperBoundOffset): some may have begun after the batches.
     upper_bound: int
 
 
@@ -73,10 +229,22 @@ class LogSegment:
         "transaction_index",
     )
 
-    def __init__(self, base_offset: int, parts: SegmentParts, *, now_ms: int) -> None:
+    def __init__(
+        self,
+        base_offset: int,
+        records: SegmentRecords,
+        offset_index: OffsetIndex,
+        time_index: TimeIndex,
+        transaction_index: TransactionIndex,
+        *,
+        now_ms: int,
+    ) -> None:
         """Create a segment of these parts, which ages from `now_ms` if it has no timestamps."""
         self.base_offset = base_offset
-        self.records, self.offset_index, self.time_index, self.transaction_index = parts
+        self.records = records
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.transaction_index = transaction_index
         self._created_ms = now_ms
         self._last_possible_offset = base_offset + MAX_RELATIVE_OFFSET
         self._bytes_since_last_index_entry = 0
@@ -224,6 +392,11 @@ class LogSegment:
         first = self.translate_offset(offset)
         return self.records.spans(self.size_in_bytes if first is None else first.position)
 
+    def batch(self, span: BatchSpan) -> memoryview:
+        """Return one whole batch."""
+        (batch,) = self.records.read(span.position, span.position + span.size_in_bytes)
+        return batch
+
     def translate_offset(self, offset: int) -> BatchSpan | None:
         """Return the batch that contains an offset, or the next one; None if there is none."""
         return self.records.find_offset(offset, self.offset_index.lookup(offset).position)
@@ -236,7 +409,7 @@ class LogSegment:
         max_position: int,
         next_offset: int,
         min_one_batch: bool,
-    ) -> SegmentRead | None:
+    ) -> FetchedRecords | None:
         """Return whole batches, starting at the one that contains `offset` or the next one.
 
         None if there is no such batch. As many are returned as fit in `max_bytes` and end by
@@ -256,13 +429,14 @@ class LogSegment:
             end, end_offset = behind.position, behind.base_offset
         if end <= start:
             if not min_one_batch or start >= max_position:
-                return SegmentRead([], 0, 0, offset, offset)
+                return FetchedRecords([], 0, 0, offset, offset)
             end, end_offset = start + first.size_in_bytes, first.last_offset + 1
         size = end - start
         readable = max(size, min(max_bytes, max_position - start))
         entry = self.offset_index.first_at_or_after(start + readable)
         upper_bound = next_offset if entry is None else entry.offset
-        return SegmentRead(self.records.read(start, end), size, readable, end_offset, upper_bound)
+        batches = self.records.read(start, end)
+        return FetchedRecords(batches, size, readable, end_offset, upper_bound)
 
     def read_next_offset(self) -> int:
         """Return the offset after the last batch, found by scanning from the last index entry."""

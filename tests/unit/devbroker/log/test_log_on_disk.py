@@ -19,11 +19,12 @@ from spark_kafka_sink.devbroker.log.leader_epoch_cache import (
     encode_leader_epochs,
 )
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-from spark_kafka_sink.devbroker.log.producer_snapshot import decode_snapshot, encode_snapshot
 from spark_kafka_sink.devbroker.log.producer_state import (
     MAX_SEQUENCE,
     BatchMetadata,
     ProducerStateEntry,
+    decode_snapshot,
+    encode_snapshot,
 )
 from spark_kafka_sink.devbroker.log.storage.files import AppendFile, OpenFiles
 from spark_kafka_sink.errors import CorruptRecordError

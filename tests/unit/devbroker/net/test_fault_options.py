@@ -9,7 +9,6 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
     OmitPartitions,
     PartitionError,
 )
-from spark_kafka_sink.devbroker.net.fault_options import parse_fault
 from spark_kafka_sink.devbroker.net.faults import (
     AnswerError,
     CloseConnection,
@@ -17,6 +16,7 @@ from spark_kafka_sink.devbroker.net.faults import (
     Delay,
     NeverAnswer,
     Throttle,
+    parse_fault,
 )
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.api_keys import ApiKey

@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
-from spark_kafka_sink.devbroker.net.unread_answers import UnreadAnswers
+from spark_kafka_sink.devbroker.net.dispatcher import UnreadAnswers
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest

@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import OAuthBearerServer, TokenRules
-from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError, SaslRefusedError
+from spark_kafka_sink.devbroker.sasl.sasl_servers import (
+    OAuthBearerServer,
+    SaslAuthenticationError,
+    SaslRefusedError,
+    TokenRules,
+)
 
 NOW = 1_700_000_000.0
 #: JSON that is nested too deeply for any parser.

@@ -7,7 +7,6 @@ import struct
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
-from spark_kafka_sink.devbroker.sasl.credentials import Credentials
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import (
     EXPECTED,
     TRANSITIONS,
@@ -15,6 +14,7 @@ from spark_kafka_sink.devbroker.sasl.sasl_authenticator import (
     SaslAuthenticator,
     SaslState,
 )
+from spark_kafka_sink.devbroker.sasl.sasl_servers import Credentials
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SERVED_MECHANISMS, SaslSettings
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.devbroker.sasl.credentials import Credentials, scram_credential
-from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError, SaslRefusedError
-from spark_kafka_sink.devbroker.sasl.scram_server import ScramServer
+from spark_kafka_sink.devbroker.sasl.sasl_servers import (
+    Credentials,
+    SaslAuthenticationError,
+    SaslRefusedError,
+    ScramServer,
+    scram_credential,
+)
 from spark_kafka_sink.security.sasl import SaslMechanism
 
 # The example of RFC 7677, section 3.

@@ -16,7 +16,11 @@ from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.groups.group_offsets import CommittedOffset
 from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.data_directory import DataDirectory
+from spark_kafka_sink.devbroker.log.storage.data_directory import (
+    CLEANER_OFFSETS,
+    LOG_STARTS,
+    DataDirectory,
+)
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -283,7 +287,7 @@ def test_a_broken_checkpoint_is_refused(tmp_path, content):
     data = DataDirectory(tmp_path)
 
     with pytest.raises(ConfigError, match="log-start-offset-checkpoint cannot be read"):
-        data.read_log_starts()
+        data.read_checkpoint(LOG_STARTS)
     data.close()
 
 
@@ -338,7 +342,7 @@ def test_a_checkpoint_with_a_name_or_number_that_cannot_be_is_refused(tmp_path, 
     data = DataDirectory(tmp_path)
 
     with pytest.raises(ConfigError, match="cleaner-offset-checkpoint cannot be read"):
-        data.read_cleaner_offsets()
+        data.read_checkpoint(CLEANER_OFFSETS)
     data.close()
 
 
