@@ -192,9 +192,9 @@ def test_arrows_point_down_only(layer):
             "may not import 'broker'",
         ),
         (
-            "devbroker/log/storage/files.py",
-            "import spark_kafka_sink.devbroker.log.partition_log",
-            "room 'log/storage' of 'devbroker' may not import 'log'",
+            "devbroker/log/files.py",
+            "import spark_kafka_sink.devbroker.groups.group_offsets",
+            "room 'log' of 'devbroker' may not import 'groups'",
         ),
     ],
 )

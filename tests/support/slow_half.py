@@ -71,7 +71,7 @@ ORDER = (
     "tests/model/test_exactly_once_model.py",
     "tests/unit/producer/batch/test_process_memory.py",
     "tests/kafka/test_spark_cluster.py",
-    "tests/unit/devbroker/log/storage/test_full_disk.py",
+    "tests/unit/devbroker/log/test_full_disk.py",
     "tests/spark/test_demo.py",
     "tests/kafka/test_consume_transform_produce.py",
     "access control",

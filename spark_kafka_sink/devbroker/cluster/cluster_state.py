@@ -43,8 +43,8 @@ from spark_kafka_sink.devbroker.cluster.partition import (
 from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges, Topics
 from spark_kafka_sink.devbroker.groups.group_coordinator import GroupCoordinator
 from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
+from spark_kafka_sink.devbroker.log.data_directory import StoredCluster, StoredTopic
 from spark_kafka_sink.devbroker.log.log_manager import LogManager
-from spark_kafka_sink.devbroker.log.storage.data_directory import StoredCluster, StoredTopic
 from spark_kafka_sink.devbroker.transactions.transaction_coordinator import TransactionCoordinator
 from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
 from spark_kafka_sink.model import TopicPartition

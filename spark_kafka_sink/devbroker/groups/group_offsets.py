@@ -14,8 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
-from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, ProducerStateManager
-from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
+from spark_kafka_sink.devbroker.log.coordinator_records import (
     OFFSET_COMMIT_KEY,
     OFFSET_COMMIT_VALUE,
     OffsetCommitKey,
@@ -23,6 +22,7 @@ from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     decode_versioned,
     encode_versioned,
 )
+from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, ProducerStateManager
 from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_kafka_sink.devbroker.cluster.partition import Partition
+    from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-    from spark_kafka_sink.devbroker.log.storage.log_segment import FetchedRecords
     from spark_kafka_sink.protocol.messages.fetch import FetchPartition
     from spark_kafka_sink.protocol.primitives import Buffer
 

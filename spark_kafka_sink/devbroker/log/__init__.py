@@ -1,1 +1,1 @@
-"""The log of a partition: validation, retention, compaction and look-ups."""
+"""The log of a partition, in memory or on disk: validation, retention, compaction and look-ups."""

@@ -16,7 +16,7 @@ from spark_kafka_sink.devbroker.base.topic_names import (
     TRANSACTION_STATE_TOPIC,
     coordinator_partition,
 )
-from spark_kafka_sink.devbroker.log.storage.batch_builder import build_batch
+from spark_kafka_sink.devbroker.log.batch_builder import build_batch
 from spark_kafka_sink.errors import CorruptRecordError, DecodeError
 from spark_kafka_sink.model import (
     NO_PRODUCER_ID,

@@ -20,7 +20,7 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_kafka_sink.devbroker.log.storage.log_directory import LogDirectory
+    from spark_kafka_sink.devbroker.log.log_directory import LogDirectory
 
 
 logger = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.log.storage.batch_builder import build_batch
-from spark_kafka_sink.devbroker.log.storage.indexes import MAX_RELATIVE_OFFSET
-from spark_kafka_sink.devbroker.log.storage.log_directory import CLEANED_SUFFIX
+from spark_kafka_sink.devbroker.log.batch_builder import build_batch
+from spark_kafka_sink.devbroker.log.indexes import MAX_RELATIVE_OFFSET
+from spark_kafka_sink.devbroker.log.log_directory import CLEANED_SUFFIX
 from spark_kafka_sink.record.decode import (
     ControlRecordType,
     decode_control_record,
@@ -32,13 +32,13 @@ from spark_kafka_sink.record.record_batch import decode_header
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-    from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
-    from spark_kafka_sink.devbroker.log.storage.indexes import (
+    from spark_kafka_sink.devbroker.log.indexes import (
         AbortedTxn,
         TransactionIndex,
     )
-    from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
+    from spark_kafka_sink.devbroker.log.log_segment import LogSegment
+    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
+    from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
     from spark_kafka_sink.record.decode import Record, RecordBatch
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 

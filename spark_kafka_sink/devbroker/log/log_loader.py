@@ -18,22 +18,22 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.log import disk
+from spark_kafka_sink.devbroker.log.indexes import AbortedTxn
 from spark_kafka_sink.devbroker.log.leader_epoch_cache import LeaderEpochCache, decode_leader_epochs
-from spark_kafka_sink.devbroker.log.producer_state import (
-    ProducerBatchInfo,
-    ProducerStateManager,
-    TransactionMarker,
-    decode_snapshot,
-)
-from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.indexes import AbortedTxn
-from spark_kafka_sink.devbroker.log.storage.log_directory import (
+from spark_kafka_sink.devbroker.log.log_directory import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     FileLogDirectory,
+)
+from spark_kafka_sink.devbroker.log.producer_state import (
+    ProducerBatchInfo,
+    ProducerStateManager,
+    TransactionMarker,
+    decode_snapshot,
 )
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_PRODUCER_ID
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.log.log_segment import LogSegment
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
-    from spark_kafka_sink.devbroker.log.storage.log_segment import LogSegment
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 logger = logging.getLogger(__name__)

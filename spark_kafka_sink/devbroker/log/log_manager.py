@@ -28,15 +28,15 @@ from spark_kafka_sink.devbroker.base.topic_names import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from spark_kafka_sink.devbroker.log.log_cleaner import clean, needs_cleaning
-from spark_kafka_sink.devbroker.log.log_loader import load_log
-from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-from spark_kafka_sink.devbroker.log.storage.data_directory import (
+from spark_kafka_sink.devbroker.log.data_directory import (
     CLEANER_OFFSETS,
     LOG_STARTS,
     RECOVERY_POINTS,
     DataDirectory,
 )
+from spark_kafka_sink.devbroker.log.log_cleaner import clean, needs_cleaning
+from spark_kafka_sink.devbroker.log.log_loader import load_log
+from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.timers import Timer, Timers
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-    from spark_kafka_sink.devbroker.log.storage.data_directory import StoredCluster
+    from spark_kafka_sink.devbroker.log.data_directory import StoredCluster
     from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.log.indexes import AbortedTxn
+from spark_kafka_sink.devbroker.log.log_directory import LogDirectory
 from spark_kafka_sink.devbroker.log.log_loader import LoadedLog, replay_truncated
+from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords, LogSegment
 from spark_kafka_sink.devbroker.log.producer_state import (
     ProducerBatchInfo,
     TransactionMarker,
     encode_snapshot,
 )
-from spark_kafka_sink.devbroker.log.storage.indexes import AbortedTxn
-from spark_kafka_sink.devbroker.log.storage.log_directory import LogDirectory
-from spark_kafka_sink.devbroker.log.storage.log_segment import FetchedRecords, LogSegment
 from spark_kafka_sink.model import NO_PRODUCER_ID
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import (
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_kafka_sink.devbroker.log.leader_epoch_cache import EpochEnd
-    from spark_kafka_sink.devbroker.log.storage.log_segment import BatchSpan
+    from spark_kafka_sink.devbroker.log.log_segment import BatchSpan
     from spark_kafka_sink.record.decode import Record
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 

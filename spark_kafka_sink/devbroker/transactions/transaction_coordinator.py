@@ -33,8 +33,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.log.producer_state import MAX_EPOCH, TransactionMarker
-from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
+from spark_kafka_sink.devbroker.log.coordinator_records import (
     TRANSACTION_LOG_KEY,
     PartitionsSchema,
     TransactionLogKey,
@@ -42,6 +41,7 @@ from spark_kafka_sink.devbroker.log.storage.coordinator_records import (
     decode_versioned,
     encode_versioned,
 )
+from spark_kafka_sink.devbroker.log.producer_state import MAX_EPOCH, TransactionMarker
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import (
     EPOCH_BUMP_VERSION,
     EXPIRABLE,

@@ -8,7 +8,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.log.storage import disk
+from spark_kafka_sink.devbroker.log import disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.log.files import OpenFiles
+from spark_kafka_sink.devbroker.log.log_directory import FileLogDirectory
 from spark_kafka_sink.devbroker.log.log_loader import load_log
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
-from spark_kafka_sink.devbroker.log.storage.files import OpenFiles
-from spark_kafka_sink.devbroker.log.storage.log_directory import FileLogDirectory
 from spark_kafka_sink.record.decode import decode_record_batch
 from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
 from tests.support.record.decode_budgets import ample_budget

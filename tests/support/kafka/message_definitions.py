@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.log.storage import coordinator_records
+from spark_kafka_sink.devbroker.log import coordinator_records
 from tests.support.network.wire_messages import MESSAGES
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from spark_kafka_sink.devbroker.log.storage.data_directory import DataDirectory
+from spark_kafka_sink.devbroker.log.data_directory import DataDirectory
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.log import disk
 from spark_kafka_sink.devbroker.log.log_cleaner import clean, needs_cleaning
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
-from spark_kafka_sink.devbroker.log.storage import disk
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.log.files import AppendFile, OpenFiles
 from spark_kafka_sink.devbroker.log.leader_epoch_cache import (
     LeaderEpochCache,
     decode_leader_epochs,
@@ -26,7 +27,6 @@ from spark_kafka_sink.devbroker.log.producer_state import (
     decode_snapshot,
     encode_snapshot,
 )
-from spark_kafka_sink.devbroker.log.storage.files import AppendFile, OpenFiles
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.record_batch import crc32c, decode_header
@@ -208,7 +208,7 @@ def test_an_incomplete_write_is_truncated(tmp_path, monkeypatch):
         return real(descriptor, bytes(buffer)[:answer], position)
 
     with monkeypatch.context() as patch:
-        patch.setattr("spark_kafka_sink.devbroker.log.storage.files.os.pwrite", partly)
+        patch.setattr("spark_kafka_sink.devbroker.log.files.os.pwrite", partly)
         with pytest.raises(OSError, match="No space"):
             file.append(b"more bytes")
 

@@ -10,7 +10,7 @@ import pytest
 from spark_kafka_sink import devbroker
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.log.storage.files import AppendFile, OpenFiles
+from spark_kafka_sink.devbroker.log.files import AppendFile, OpenFiles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest
 from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -101,7 +101,7 @@ def test_everything_on_disk_is_changed_in_one_place():
     """This is why a test that makes the disk fail covers every change of a file."""
     directory = Path(devbroker.__file__).parent
     modules = {path: in_use(path) for path in directory.rglob("*.py")}
-    disk = directory / "log" / "storage" / "disk.py"
+    disk = directory / "log" / "disk.py"
 
     assert in_use(disk)
     assert [] == [place for path, found in modules.items() if path != disk for place in found]

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.log.storage import disk
+from spark_kafka_sink.devbroker.log import disk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ from spark_kafka_sink.errors import CorruptRecordError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.devbroker.log.storage.files import AppendFile
+    from spark_kafka_sink.devbroker.log.files import AppendFile
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.data_directory import RESERVED_BYTES, Reserve
+from spark_kafka_sink.devbroker.log import disk
+from spark_kafka_sink.devbroker.log.data_directory import RESERVED_BYTES, Reserve
 
 CAPACITY = 1_000_000
 

@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
-from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.files import OpenFiles, read_file, replace_file
-from spark_kafka_sink.devbroker.log.storage.log_directory import FileLogDirectory
+from spark_kafka_sink.devbroker.log import disk
+from spark_kafka_sink.devbroker.log.files import OpenFiles, read_file, replace_file
+from spark_kafka_sink.devbroker.log.log_directory import FileLogDirectory
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.private_directory import (

@@ -15,8 +15,8 @@ import pytest
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.groups.group_offsets import CommittedOffset
-from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.data_directory import (
+from spark_kafka_sink.devbroker.log import disk
+from spark_kafka_sink.devbroker.log.data_directory import (
     CLEANER_OFFSETS,
     LOG_STARTS,
     DataDirectory,

@@ -20,20 +20,20 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.log.storage import disk
-from spark_kafka_sink.devbroker.log.storage.files import (
+from spark_kafka_sink.devbroker.log import disk
+from spark_kafka_sink.devbroker.log.files import (
     AppendFile,
     OpenFiles,
     read_file,
     replace_file,
 )
-from spark_kafka_sink.devbroker.log.storage.indexes import (
+from spark_kafka_sink.devbroker.log.indexes import (
     IndexFile,
     OffsetIndex,
     TimeIndex,
     TransactionIndex,
 )
-from spark_kafka_sink.devbroker.log.storage.log_segment import (
+from spark_kafka_sink.devbroker.log.log_segment import (
     FileRecords,
     LogSegment,
     MemoryRecords,

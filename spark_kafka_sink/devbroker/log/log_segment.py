@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from spark_kafka_sink.devbroker.log.storage.indexes import (
+from spark_kafka_sink.devbroker.log.indexes import (
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
     TimestampOffset,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-    from spark_kafka_sink.devbroker.log.storage.files import AppendFile
-    from spark_kafka_sink.devbroker.log.storage.indexes import (
+    from spark_kafka_sink.devbroker.log.files import AppendFile
+    from spark_kafka_sink.devbroker.log.indexes import (
         OffsetIndex,
         TimeIndex,
         TransactionIndex,

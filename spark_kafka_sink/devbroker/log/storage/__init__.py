@@ -1,1 +1,0 @@
-"""A partition's log in memory or on disk: segments, indexes, snapshots, checkpoints."""
