@@ -163,9 +163,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "cluster": ("base", "log", "transactions", "groups"),
         "handlers": ("base", "log", "transactions", "groups", "cluster"),
         "broker": ("base", "cluster", "handlers"),
-        "sasl": ("base",),
-        "net": ("base", "cluster", "handlers", "broker", "sasl"),
-        TOP: ("base", "log", "broker", "sasl", "net"),
+        "net": ("base", "cluster", "handlers", "broker"),
+        TOP: ("base", "log", "broker", "net"),
     },
 }
 

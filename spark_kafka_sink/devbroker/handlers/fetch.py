@@ -38,16 +38,7 @@ from spark_kafka_sink.devbroker.cluster.partition import closest_follower
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionData,
-)
+from spark_kafka_sink.protocol.messages import fetch as wire
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -57,7 +48,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster.partition import Partition
     from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-    from spark_kafka_sink.protocol.messages.fetch import FetchPartition
     from spark_kafka_sink.protocol.primitives import Buffer
 
 _FIRST_VERSION_FOR_FOLLOWERS = 11
@@ -66,14 +56,14 @@ _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_NODE_ENDPOINTS = 16
 _READ_COMMITTED = 1
 _UNKNOWN_OFFSET = -1
-_NOT_DIVERGING = EpochEndOffset()
+_NOT_DIVERGING = wire.EpochEndOffset()
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 class _Read(NamedTuple):
     """One partition's part of the response, and its effect on the rest of the response."""
 
-    data: PartitionData
+    data: wire.PartitionData
     #: Bytes that count towards min_bytes.
     readable_bytes: int = 0
     #: Bytes in the response.
@@ -95,21 +85,21 @@ class _Fetch:
 
 
 def _error_response(
-    context: RequestContext, request: FetchRequest, error_code: ErrorCode, _message: str
-) -> FetchResponse:
+    context: RequestContext, request: wire.FetchRequest, error_code: ErrorCode, _message: str
+) -> wire.FetchResponse:
     """Return a response with the error; before version 13 each partition has it, too, as in Kafka.
 
     Source: FetchRequest.getErrorResponse.
     """
     if context.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-        return FetchResponse(error_code=error_code, responses=())
-    return FetchResponse(
+        return wire.FetchResponse(error_code=error_code, responses=())
+    return wire.FetchResponse(
         error_code=error_code,
         responses=tuple(
-            FetchableTopicResponse(
+            wire.FetchableTopicResponse(
                 topic=topic.topic,
                 partitions=tuple(
-                    PartitionData(
+                    wire.PartitionData(
                         partition_index=partition.partition,
                         error_code=error_code,
                         high_watermark=_UNKNOWN_OFFSET,
@@ -123,8 +113,8 @@ def _error_response(
     )
 
 
-@handles(FetchRequest, error_response=_error_response)
-def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Delayed:
+@handles(wire.FetchRequest, error_response=_error_response)
+def fetch(context: RequestContext, request: wire.FetchRequest) -> wire.FetchResponse | Delayed:
     """Return the available records, or `Delayed` to wait for more."""
     fetch = context.kept if isinstance(context.kept, _Fetch) else _begin(context, request)
     results, complete = _read_all(context, request, fetch.requested)
@@ -137,7 +127,7 @@ def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Del
     return _response(context, response)
 
 
-def _begin(context: RequestContext, request: FetchRequest) -> _Fetch:
+def _begin(context: RequestContext, request: wire.FetchRequest) -> _Fetch:
     """Find the partitions of a request and of its session. Raises RefusedError."""
     uses_topic_ids = context.version >= _FIRST_VERSION_WITH_TOPIC_IDS
 
@@ -183,7 +173,7 @@ def _missing(requested: RequestedPartition, error_code: ErrorCode) -> PartitionR
     """Return the result of a partition that was not found (FetchResponse.partitionResponse)."""
     return PartitionResult(
         requested,
-        PartitionData(
+        wire.PartitionData(
             partition_index=requested.fetch_partition.partition,
             error_code=error_code,
             high_watermark=_UNKNOWN_OFFSET,
@@ -193,7 +183,7 @@ def _missing(requested: RequestedPartition, error_code: ErrorCode) -> PartitionR
 
 
 def _read_all(
-    context: RequestContext, request: FetchRequest, partitions: Sequence[RequestedPartition]
+    context: RequestContext, request: wire.FetchRequest, partitions: Sequence[RequestedPartition]
 ) -> tuple[list[PartitionResult], bool]:
     """Read partitions within the limits; also return whether to respond without waiting."""
     remaining = min(request.max_bytes, context.settings.fetch_max_bytes)
@@ -210,7 +200,7 @@ def _read_all(
     return results, urgent or readable >= min_bytes
 
 
-def _response(context: RequestContext, response: SessionResponse) -> FetchResponse:
+def _response(context: RequestContext, response: SessionResponse) -> wire.FetchResponse:
     results = [
         result
         for result in response.results
@@ -220,22 +210,22 @@ def _response(context: RequestContext, response: SessionResponse) -> FetchRespon
     topics = itertools.groupby(
         results, lambda result: (result.requested.topic_id, result.requested.topic or "")
     )
-    return FetchResponse(
+    return wire.FetchResponse(
         error_code=response.error_code,
         session_id=response.session_id,
         responses=tuple(
-            FetchableTopicResponse(
+            wire.FetchableTopicResponse(
                 topic=topic, topic_id=topic_id, partitions=tuple(result.data for result in group)
             )
             for (topic_id, topic), group in topics
         ),
-        node_endpoints=context.endpoints(NodeEndpoint, leaders),
+        node_endpoints=context.endpoints(wire.NodeEndpoint, leaders),
     )
 
 
 def _read(
     context: RequestContext,
-    request: FetchRequest,
+    request: wire.FetchRequest,
     requested: RequestedPartition,
     remaining: int,
     *,
@@ -256,17 +246,17 @@ def _read(
             min_one_batch=min_one_batch,
         )
     except RefusedError as refused:
-        leader = LeaderIdAndEpoch()
+        leader = wire.LeaderIdAndEpoch()
         if (
             partition is not None
             and refused.error_code in _LEADER_ERRORS
             and context.version >= _FIRST_VERSION_WITH_NODE_ENDPOINTS
         ):
-            leader = LeaderIdAndEpoch(
+            leader = wire.LeaderIdAndEpoch(
                 leader_id=partition.leader_id, leader_epoch=partition.leader_epoch
             )
         return _Read(
-            PartitionData(
+            wire.PartitionData(
                 partition_index=requested.fetch_partition.partition,
                 error_code=refused.error_code,
                 high_watermark=_UNKNOWN_OFFSET,
@@ -279,9 +269,9 @@ def _read(
 
 def _read_partition(
     context: RequestContext,
-    request: FetchRequest,
+    request: wire.FetchRequest,
     partition: Partition,
-    fetch_partition: FetchPartition,
+    fetch_partition: wire.FetchPartition,
     remaining: int,
     *,
     min_one_batch: bool,
@@ -329,15 +319,15 @@ def _data(
     context: RequestContext,
     partition: Partition,
     *,
-    aborted_transactions: tuple[AbortedTransaction, ...] | None = None,
-    diverging_epoch: EpochEndOffset = _NOT_DIVERGING,
+    aborted_transactions: tuple[wire.AbortedTransaction, ...] | None = None,
+    diverging_epoch: wire.EpochEndOffset = _NOT_DIVERGING,
     preferred_read_replica: int = -1,
     records: tuple[Buffer, ...] = (),
-) -> PartitionData:
+) -> wire.PartitionData:
     """Return the result of a read that did not fail."""
     log = partition.log
     end_offset = partition.end_offset(context.node_id)
-    return PartitionData(
+    return wire.PartitionData(
         partition_index=partition.index,
         high_watermark=end_offset,
         last_stable_offset=min(log.last_stable_offset, end_offset),
@@ -358,7 +348,7 @@ def _check_topic_id(partition: Partition, topic_id: uuid.UUID) -> None:
 
 
 def _preferred_replica(
-    context: RequestContext, request: FetchRequest, partition: Partition, fetch_offset: int
+    context: RequestContext, request: wire.FetchRequest, partition: Partition, fetch_offset: int
 ) -> int | None:
     """Return the follower that a consumer of this broker should fetch from; None for none."""
     if (
@@ -372,17 +362,17 @@ def _preferred_replica(
 
 def _aborted(
     log: PartitionLog, fetch_offset: int, records: FetchedRecords
-) -> tuple[AbortedTransaction, ...]:
+) -> tuple[wire.AbortedTransaction, ...]:
     """Return the aborted transactions that have records among those read, and maybe later ones."""
     if not records.batches:
         return ()
     return tuple(
-        AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
+        wire.AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
         for txn in log.aborted_transactions(fetch_offset, records.upper_bound)
     )
 
 
-def _refuse_followers(context: RequestContext, request: FetchRequest) -> None:
+def _refuse_followers(context: RequestContext, request: wire.FetchRequest) -> None:
     replica_id = (
         request.replica_id
         if context.version < _FIRST_VERSION_WITH_REPLICA_STATE
@@ -395,8 +385,8 @@ def _refuse_followers(context: RequestContext, request: FetchRequest) -> None:
 
 
 def _diverging_epoch(
-    log: PartitionLog, fetch_partition: FetchPartition, end_offset: int
-) -> EpochEndOffset | None:
+    log: PartitionLog, fetch_partition: wire.FetchPartition, end_offset: int
+) -> wire.EpochEndOffset | None:
     """Return where the client's log diverges from this one; None if it does not.
 
     As Partition.readRecords. Raises RefusedError with OFFSET_OUT_OF_RANGE for an unknown epoch, and
@@ -420,4 +410,4 @@ def _diverging_epoch(
         and end_of_epoch >= fetch_partition.fetch_offset
     ):
         return None
-    return EpochEndOffset(epoch=end.epoch, end_offset=end_of_epoch)
+    return wire.EpochEndOffset(epoch=end.epoch, end_offset=end_of_epoch)

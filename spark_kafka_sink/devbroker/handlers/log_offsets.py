@@ -11,6 +11,7 @@ from spark_kafka_sink.devbroker.log.partition_log import TimestampAndOffset
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages import offset_for_leader_epoch as epochs
 from spark_kafka_sink.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -27,13 +28,6 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
-)
-from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
 )
 
 if TYPE_CHECKING:
@@ -173,10 +167,10 @@ def _find_offset(
     return _NOTHING_FOUND if found is None or found.offset >= last_fetchable else found
 
 
-@handles(OffsetForLeaderEpochRequest)
+@handles(epochs.OffsetForLeaderEpochRequest)
 def offset_for_leader_epoch(
-    context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+    context: RequestContext, request: epochs.OffsetForLeaderEpochRequest
+) -> epochs.OffsetForLeaderEpochResponse:
     """Return the end offsets of leader epochs (OffsetForLeaderEpoch 2-4, KIP-320).
 
     The client's current leader epoch is checked first (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH).
@@ -185,27 +179,29 @@ def offset_for_leader_epoch(
     UNKNOWN_TOPIC_OR_PARTITION.
     """
 
-    def find(topic: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+    def find(topic: str, requested: epochs.OffsetForLeaderPartition) -> epochs.EpochEndOffset:
         topic_partition = TopicPartition(topic, requested.partition)
         try:
             context.check_fault(topic_partition)
             partition = context.cluster.partition(topic_partition)
             partition.check_reader(context.node_id, requested.current_leader_epoch)
         except RefusedError as refused:
-            return EpochEndOffset(error_code=refused.error_code, partition=requested.partition)
+            return epochs.EpochEndOffset(
+                error_code=refused.error_code, partition=requested.partition
+            )
         end = partition.log.end_offset_for_epoch(requested.leader_epoch)
         if end is None:
-            return EpochEndOffset(error_code=ErrorCode.NONE, partition=requested.partition)
-        return EpochEndOffset(
+            return epochs.EpochEndOffset(error_code=ErrorCode.NONE, partition=requested.partition)
+        return epochs.EpochEndOffset(
             error_code=ErrorCode.NONE,
             partition=requested.partition,
             leader_epoch=end.epoch,
             end_offset=end.end_offset,
         )
 
-    return OffsetForLeaderEpochResponse(
+    return epochs.OffsetForLeaderEpochResponse(
         topics=tuple(
-            OffsetForLeaderTopicResult(
+            epochs.OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=tuple(
                     find(topic.topic, requested)

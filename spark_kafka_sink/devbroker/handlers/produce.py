@@ -46,18 +46,7 @@ from spark_kafka_sink.devbroker.log.log_validator import (
 )
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.produce import (
-    LAST_VERSION_WITH_NAMES,
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-)
+from spark_kafka_sink.protocol.messages import produce as wire
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -92,13 +81,13 @@ _ERRORS_WITHOUT_LOG_START = frozenset(
 class _Entry:
     """One partition of the request, with the state of its append."""
 
-    topic: TopicProduceData
-    data: PartitionProduceData
+    topic: wire.TopicProduceData
+    data: wire.PartitionProduceData
     #: None if the topic id is unknown.
     topic_partition: TopicPartition | None = None
     partition: Partition | None = None
     batch: memoryview | None = None
-    response: PartitionProduceResponse | None = None
+    response: wire.PartitionProduceResponse | None = None
 
     def refuse(self, refused: RefusedError, *, log_start_offset: int = _NO_OFFSET) -> None:
         """Set the response to an error."""
@@ -109,7 +98,7 @@ class _Entry:
 
 def _error_response(
     context: RequestContext,
-    request: ProduceRequest,
+    request: wire.ProduceRequest,
     error_code: ErrorCode,
     message: str,
 ) -> ApiResponse | None:
@@ -123,8 +112,10 @@ def _error_response(
     )
 
 
-@handles(ProduceRequest, error_response=_error_response)
-def produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | Delayed | None:
+@handles(wire.ProduceRequest, error_response=_error_response)
+def produce(
+    context: RequestContext, request: wire.ProduceRequest
+) -> wire.ProduceResponse | Delayed | None:
     """Append the batch of each partition that passes the checks."""
     if request.transactional_id is None and any(
         is_transactional(_records(partition))
@@ -151,7 +142,7 @@ def produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse
     return _answer(context, request, entries)
 
 
-def _records(data: PartitionProduceData) -> memoryview | None:
+def _records(data: wire.PartitionProduceData) -> memoryview | None:
     # A decoded records field is a memoryview or None; the field's wider type is for encoding.
     return cast("memoryview | None", data.records)
 
@@ -162,7 +153,7 @@ def _find(context: RequestContext, entry: _Entry) -> None:
     if entry.topic.topic_id != ZERO_UUID:
         topic = context.cluster.topic_by_id(entry.topic.topic_id)
         name = "" if topic is None else topic.name
-    if not name and context.version > LAST_VERSION_WITH_NAMES:
+    if not name and context.version > wire.LAST_VERSION_WITH_NAMES:
         entry.refuse(
             RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {entry.topic.topic_id} does not exist")
         )
@@ -175,7 +166,7 @@ def _find(context: RequestContext, entry: _Entry) -> None:
         entry.refuse(refused)
 
 
-def _verify(context: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> bool:
+def _verify(context: RequestContext, request: wire.ProduceRequest, entries: list[_Entry]) -> bool:
     """Check transactional batches with the coordinator; return False if the request must wait.
 
     Raises RefusedError with INVALID_PRODUCER_ID_MAPPING for batches of several producers.
@@ -212,7 +203,7 @@ def _verify(context: RequestContext, request: ProduceRequest, entries: list[_Ent
 
 
 def _append(
-    context: RequestContext, request: ProduceRequest, entry: _Entry, budget: ValidationBudget
+    context: RequestContext, request: wire.ProduceRequest, entry: _Entry, budget: ValidationBudget
 ) -> None:
     """Append the batch to the partition's log, and set the response."""
     partition, batch = entry.partition, entry.batch
@@ -248,8 +239,8 @@ def _append(
 
 
 def _answer(
-    context: RequestContext, request: ProduceRequest, entries: list[_Entry]
-) -> ProduceResponse | None:
+    context: RequestContext, request: wire.ProduceRequest, entries: list[_Entry]
+) -> wire.ProduceResponse | None:
     if request.acks == NO_ACKS:
         for entry in entries:
             if entry.response is not None and entry.response.error_code != ErrorCode.NONE:
@@ -267,20 +258,20 @@ def _answer(
         and entry.response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         and context.version >= _FIRST_VERSION_WITH_LEADERS
     }
-    return ProduceResponse(
+    return wire.ProduceResponse(
         responses=tuple(
-            TopicProduceResponse(
+            wire.TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partition_responses=tuple(next(responses) for _ in topic.partition_data),
             )
             for topic in request.topic_data
         ),
-        node_endpoints=context.endpoints(NodeEndpoint, leaders),
+        node_endpoints=context.endpoints(wire.NodeEndpoint, leaders),
     )
 
 
-def _with_leader(context: RequestContext, entry: _Entry) -> PartitionProduceResponse:
+def _with_leader(context: RequestContext, entry: _Entry) -> wire.PartitionProduceResponse:
     """Return the response, with the current leader if this broker does not lead (KIP-951)."""
     response = entry.response
     if response is None:
@@ -292,7 +283,7 @@ def _with_leader(context: RequestContext, entry: _Entry) -> PartitionProduceResp
     ):
         return replace(
             response,
-            current_leader=LeaderIdAndEpoch(
+            current_leader=wire.LeaderIdAndEpoch(
                 leader_id=entry.partition.leader_id, leader_epoch=entry.partition.leader_epoch
             ),
         )
@@ -301,7 +292,7 @@ def _with_leader(context: RequestContext, entry: _Entry) -> PartitionProduceResp
 
 def _append_batch(
     context: RequestContext, partition: Partition, batch: memoryview, budget: ValidationBudget
-) -> PartitionProduceResponse:
+) -> wire.PartitionProduceResponse:
     topic = partition.topic
     batch, header = validate_batch(
         batch,
@@ -313,7 +304,7 @@ def _append_batch(
     if not result.duplicate:
         context.cluster.changed(TopicPartition(topic.name, partition.index))
     reports_time = result.duplicate or topic.config.log_append_time
-    return PartitionProduceResponse(
+    return wire.PartitionProduceResponse(
         index=partition.index,
         error_code=ErrorCode.NONE,
         base_offset=result.first_offset,
@@ -324,14 +315,14 @@ def _append_batch(
 
 def _refused_partition(
     index: int, refused: RefusedError, *, log_start_offset: int
-) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
+) -> wire.PartitionProduceResponse:
+    return wire.PartitionProduceResponse(
         index=index,
         error_code=refused.error_code,
         base_offset=_NO_OFFSET,
         log_start_offset=log_start_offset,
         record_errors=tuple(
-            BatchIndexAndErrorMessage(
+            wire.BatchIndexAndErrorMessage(
                 batch_index=record.batch_index, batch_index_error_message=record.message
             )
             for record in refused.record_errors

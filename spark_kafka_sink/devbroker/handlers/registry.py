@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Final
 
-from spark_kafka_sink.devbroker.handlers import (
-    api_versions,
-    committed_offsets,
-    configs,
-    fetch,
-    group_membership,
-    groups,
-    log_offsets,
-    metadata,
-    produce,
-    refused_apis,
-    topics,
-    transactions,
-)
 from spark_kafka_sink.devbroker.handlers.handler import Handler
 
-_MODULES = (
-    api_versions,
-    committed_offsets,
-    configs,
-    fetch,
-    group_membership,
-    groups,
-    log_offsets,
-    metadata,
-    produce,
-    refused_apis,
-    topics,
-    transactions,
+#: The modules with handlers.
+_SUBJECTS = (
+    "api_versions",
+    "committed_offsets",
+    "configs",
+    "fetch",
+    "group_membership",
+    "groups",
+    "log_offsets",
+    "metadata",
+    "produce",
+    "refused_apis",
+    "topics",
+    "transactions",
 )
 
 HANDLERS: Final[dict[int, Handler]] = {
     handler.request_class.api_key: handler
-    for module in _MODULES
-    for handler in vars(module).values()
+    for subject in _SUBJECTS
+    for handler in vars(import_module(f"{__package__}.{subject}")).values()
     if isinstance(handler, Handler)
 }

@@ -22,6 +22,7 @@ from spark_kafka_sink.model import (
     TopicPartition,
 )
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages import describe_producers as producers
 from spark_kafka_sink.protocol.messages import describe_transactions as described
 from spark_kafka_sink.protocol.messages import list_transactions as listed
 from spark_kafka_sink.protocol.messages.add_offsets_to_txn import (
@@ -36,13 +37,6 @@ from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
-)
-from spark_kafka_sink.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
 )
 from spark_kafka_sink.protocol.messages.end_txn import (
     LAST_VERSION_WITHOUT_EPOCH_BUMP,
@@ -400,14 +394,14 @@ def _matches_filters(
 
 def _failed_producers(
     _context: RequestContext,
-    request: DescribeProducersRequest,
+    request: producers.DescribeProducersRequest,
     error_code: ErrorCode,
     message: str,
-) -> DescribeProducersResponse:
+) -> producers.DescribeProducersResponse:
     """Return a response with the error for each partition, which is in it once."""
     return _producers_response(
         request,
-        lambda partition: PartitionResponse(
+        lambda partition: producers.PartitionResponse(
             partition_index=partition.partition,
             error_code=error_code,
             error_message=message,
@@ -416,25 +410,25 @@ def _failed_producers(
     )
 
 
-@handles(DescribeProducersRequest, error_response=_failed_producers)
+@handles(producers.DescribeProducersRequest, error_response=_failed_producers)
 def describe_producers(
-    context: RequestContext, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
+    context: RequestContext, request: producers.DescribeProducersRequest
+) -> producers.DescribeProducersResponse:
     """Describe the idempotent and transactional producers of partitions (DescribeProducers 0).
 
     A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, one that another broker leads
     NOT_LEADER_OR_FOLLOWER.
     """
 
-    def describe(topic_partition: TopicPartition) -> PartitionResponse:
+    def describe(topic_partition: TopicPartition) -> producers.PartitionResponse:
         try:
             partition = context.cluster.partition(topic_partition)
             partition.check_leader(context.node_id)
         except RefusedError as refused:
             return context.failed(
-                PartitionResponse, refused, partition_index=topic_partition.partition
+                producers.PartitionResponse, refused, partition_index=topic_partition.partition
             )
-        return PartitionResponse(
+        return producers.PartitionResponse(
             partition_index=topic_partition.partition,
             error_code=ErrorCode.NONE,
             active_producers=tuple(map(_producer, partition.log.producer_state.entries())),
@@ -443,9 +437,9 @@ def describe_producers(
     return _producers_response(request, describe)
 
 
-def _producer(entry: ProducerStateEntry) -> ProducerState:
+def _producer(entry: ProducerStateEntry) -> producers.ProducerState:
     first_offset = entry.current_txn_first_offset
-    return ProducerState(
+    return producers.ProducerState(
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,
         last_sequence=entry.last_sequence,
@@ -456,17 +450,18 @@ def _producer(entry: ProducerStateEntry) -> ProducerState:
 
 
 def _producers_response(
-    request: DescribeProducersRequest, answer: Callable[[TopicPartition], PartitionResponse]
-) -> DescribeProducersResponse:
+    request: producers.DescribeProducersRequest,
+    answer: Callable[[TopicPartition], producers.PartitionResponse],
+) -> producers.DescribeProducersResponse:
     # Drop duplicates: a small request that repeats a partition would get a huge response.
     partitions_by_topic: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         partitions_by_topic.setdefault(topic.name, {}).update(
             dict.fromkeys(topic.partition_indexes)
         )
-    return DescribeProducersResponse(
+    return producers.DescribeProducersResponse(
         topics=tuple(
-            TopicResponse(
+            producers.TopicResponse(
                 name=name,
                 partitions=tuple(answer(TopicPartition(name, index)) for index in indexes),
             )

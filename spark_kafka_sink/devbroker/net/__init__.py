@@ -1,1 +1,1 @@
-"""Sockets: listeners, connections, frames, and the faults that tests inject."""
+"""Sockets: listeners, connections, frames, SASL, and the faults that tests inject."""

@@ -47,7 +47,7 @@ from spark_kafka_sink.devbroker.net.faults import (
     Throttle,
 )
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
-from spark_kafka_sink.devbroker.sasl.sasl_authenticator import AuthenticationFailedError
+from spark_kafka_sink.devbroker.net.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.net.dispatcher import Lane
     from spark_kafka_sink.devbroker.net.faults import Action
     from spark_kafka_sink.devbroker.net.listener import Listener
+    from spark_kafka_sink.devbroker.net.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.devbroker.net.server import Server
-    from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse

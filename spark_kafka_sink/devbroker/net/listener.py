@@ -17,7 +17,7 @@ from spark_kafka_sink.security.tls import ClientAuth, TlsSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
+    from spark_kafka_sink.devbroker.net.sasl_settings import SaslSettings
 
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535

@@ -19,7 +19,7 @@ from spark_kafka_sink.devbroker.net.listener import (
     WITH_TLS,
     Listener,
 )
-from spark_kafka_sink.devbroker.sasl.sasl_settings import (
+from spark_kafka_sink.devbroker.net.sasl_settings import (
     MECHANISMS_WITH_PASSWORDS,
     SERVED_MECHANISMS,
     SaslSettings,

@@ -24,8 +24,8 @@ from spark_kafka_sink.devbroker.net.connection import Connection
 from spark_kafka_sink.devbroker.net.dispatcher import Dispatcher
 from spark_kafka_sink.devbroker.net.faults import Faults
 from spark_kafka_sink.devbroker.net.listener import MAX_PORT, Listener, check_listeners
-from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
-from spark_kafka_sink.devbroker.sasl.sasl_servers import Credentials
+from spark_kafka_sink.devbroker.net.sasl_authenticator import SaslAuthenticator
+from spark_kafka_sink.devbroker.net.sasl_servers import Credentials
 from spark_kafka_sink.errors import ConfigError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import host_and_port
 from spark_kafka_sink.security.tls import ClientAuth, tls_server_context

@@ -37,7 +37,8 @@ _INSTRUMENTED = (
     "spark_kafka_sink.record.compression",
     "spark_kafka_sink.record.default_record",
     "spark_kafka_sink.record.arrow",
-    "spark_kafka_sink.devbroker.sasl",
+    "spark_kafka_sink.devbroker.net.sasl_authenticator",
+    "spark_kafka_sink.devbroker.net.sasl_servers",
     "spark_kafka_sink.devbroker.handlers",
 )
 #: Imported without instrumentation: numba compiles the kernels from their bytecode.

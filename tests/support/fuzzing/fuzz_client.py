@@ -6,7 +6,7 @@ import struct
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.sasl.sasl_servers import ScramServer, scram_credential
+from spark_kafka_sink.devbroker.net.sasl_servers import ScramServer, scram_credential
 from spark_kafka_sink.errors import AuthenticationError, DecodeError, NetworkError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.authentication.sasl_authenticator import (

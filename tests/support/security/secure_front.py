@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from spark_kafka_sink.devbroker.sasl.sasl_servers import Credentials, SaslRefusedError, ScramServer
+from spark_kafka_sink.devbroker.net.sasl_servers import Credentials, SaslRefusedError, ScramServer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersion

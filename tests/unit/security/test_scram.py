@@ -7,7 +7,7 @@ from aiokafka.conn import ScramAuthenticator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_sink.devbroker.sasl.sasl_servers import ScramServer, scram_credential
+from spark_kafka_sink.devbroker.net.sasl_servers import ScramServer, scram_credential
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import HASHES, ScramClient

@@ -19,7 +19,7 @@ from spark_kafka_sink.devbroker.base.broker_settings import Patience
 from spark_kafka_sink.devbroker.net import connection
 from spark_kafka_sink.devbroker.net.dispatcher import Lane
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
-from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
+from spark_kafka_sink.devbroker.net.sasl_authenticator import SaslAuthenticator
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -7,15 +7,15 @@ import struct
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
-from spark_kafka_sink.devbroker.sasl.sasl_authenticator import (
+from spark_kafka_sink.devbroker.net.sasl_authenticator import (
     EXPECTED,
     TRANSITIONS,
     AuthenticationFailedError,
     SaslAuthenticator,
     SaslState,
 )
-from spark_kafka_sink.devbroker.sasl.sasl_servers import Credentials
-from spark_kafka_sink.devbroker.sasl.sasl_settings import SERVED_MECHANISMS, SaslSettings
+from spark_kafka_sink.devbroker.net.sasl_servers import Credentials
+from spark_kafka_sink.devbroker.net.sasl_settings import SERVED_MECHANISMS, SaslSettings
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

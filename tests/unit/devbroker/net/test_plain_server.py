@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.devbroker.sasl.sasl_authenticator import PlainServer
-from spark_kafka_sink.devbroker.sasl.sasl_servers import Credentials, SaslAuthenticationError
+from spark_kafka_sink.devbroker.net.sasl_authenticator import PlainServer
+from spark_kafka_sink.devbroker.net.sasl_servers import Credentials, SaslAuthenticationError
 
 CREDENTIALS = Credentials({"alice": "sécret"}, iterations=4096)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.devbroker.sasl.sasl_servers import (
+from spark_kafka_sink.devbroker.net.sasl_servers import (
     OAuthBearerServer,
     SaslAuthenticationError,
     SaslRefusedError,

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.sasl.sasl_servers import TokenRules
+from spark_kafka_sink.devbroker.net.sasl_servers import TokenRules
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import MIN_ITERATIONS
