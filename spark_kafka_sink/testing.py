@@ -35,9 +35,8 @@ from spark_kafka_sink.devbroker.net.faults import (
     NeverAnswer,
     Throttle,
 )
-from spark_kafka_sink.devbroker.net.listener import Listener
+from spark_kafka_sink.devbroker.net.listener import Listener, SaslSettings
 from spark_kafka_sink.devbroker.net.sasl_servers import TokenRules
-from spark_kafka_sink.devbroker.net.sasl_settings import SaslSettings
 from spark_kafka_sink.devbroker.topic_records import TopicRecords
 from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.protocol.api_keys import ApiKey

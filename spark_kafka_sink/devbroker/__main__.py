@@ -30,7 +30,7 @@ from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.net.connection import request_logger
 from spark_kafka_sink.devbroker.net.faults import ACTIONS, parse_fault
-from spark_kafka_sink.devbroker.net.listener_arguments import (
+from spark_kafka_sink.devbroker.net.listener import (
     add_listener_arguments,
     exposure_warnings,
     listeners_of,

@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
-from spark_kafka_sink.devbroker.log.coordinator_records import (
+from spark_kafka_sink.devbroker.log.coordinator_log import (
     OFFSET_COMMIT_KEY,
     OFFSET_COMMIT_VALUE,
     OffsetCommitKey,

@@ -15,7 +15,7 @@ from spark_kafka_sink.devbroker.groups.consumer_group import (
     TopicIdPartition,
 )
 from spark_kafka_sink.devbroker.groups.group_offsets import decode_offset
-from spark_kafka_sink.devbroker.log.coordinator_records import (
+from spark_kafka_sink.devbroker.log.coordinator_log import (
     CURRENT_ASSIGNMENT_KEY,
     GROUP_EPOCH_KEY,
     GROUP_METADATA_KEY,

@@ -13,7 +13,7 @@ from spark_kafka_sink.devbroker.groups.consumer_group import (
 )
 from spark_kafka_sink.devbroker.groups.group_offsets import NO_OFFSET, CommittedOffset
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
-from spark_kafka_sink.devbroker.handlers.transaction_verification import ask_coordinator
+from spark_kafka_sink.devbroker.handlers.transactions import ask_coordinator
 from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.offset_commit import (
@@ -527,7 +527,6 @@ def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> Offs
 
 
 def _find_group(context: RequestContext, group_id: str) -> ClassicGroup | ConsumerGroup:
-    """Return the group. Raises RefusedError."""
     if not group_id:
         raise RefusedError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
     context.cluster.check_group_coordinator(context.node_id, group_id)

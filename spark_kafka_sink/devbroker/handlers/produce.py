@@ -31,9 +31,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
-from spark_kafka_sink.devbroker.handlers.error_responses import failed_response
-from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
-from spark_kafka_sink.devbroker.handlers.transaction_verification import (
+from spark_kafka_sink.devbroker.handlers.handler import (
+    Delayed,
+    RequestContext,
+    failed_response,
+    handles,
+)
+from spark_kafka_sink.devbroker.handlers.transactions import (
     TransactionalBatch,
     verify_or_add,
 )
@@ -91,8 +95,18 @@ class _Entry:
 
     def refuse(self, refused: RefusedError, *, log_start_offset: int = _NO_OFFSET) -> None:
         """Set the response to an error."""
-        self.response = _refused_partition(
-            self.data.index, refused, log_start_offset=log_start_offset
+        self.response = wire.PartitionProduceResponse(
+            index=self.data.index,
+            error_code=refused.error_code,
+            base_offset=_NO_OFFSET,
+            log_start_offset=log_start_offset,
+            record_errors=tuple(
+                wire.BatchIndexAndErrorMessage(
+                    batch_index=record.batch_index, batch_index_error_message=record.message
+                )
+                for record in refused.record_errors
+            ),
+            error_message=refused.message,
         )
 
 
@@ -310,22 +324,4 @@ def _append_batch(
         base_offset=result.first_offset,
         log_append_time_ms=result.timestamp if reports_time else _NO_TIMESTAMP,
         log_start_offset=partition.log.log_start_offset,
-    )
-
-
-def _refused_partition(
-    index: int, refused: RefusedError, *, log_start_offset: int
-) -> wire.PartitionProduceResponse:
-    return wire.PartitionProduceResponse(
-        index=index,
-        error_code=refused.error_code,
-        base_offset=_NO_OFFSET,
-        log_start_offset=log_start_offset,
-        record_errors=tuple(
-            wire.BatchIndexAndErrorMessage(
-                batch_index=record.batch_index, batch_index_error_message=record.message
-            )
-            for record in refused.record_errors
-        ),
-        error_message=refused.message,
     )

@@ -1,10 +1,14 @@
-"""Transactions and their producers: what producers request, and what administrators do."""
+"""Transactions and their producers: what producers request, and what administrators do.
+
+The coordinator also checks that a write of Produce or TxnOffsetCommit belongs to an open
+transaction: `verify_or_add`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.regular_expression import (
@@ -13,6 +17,7 @@ from spark_kafka_sink.devbroker.base.regular_expression import (
     Work,
 )
 from spark_kafka_sink.devbroker.base.topic_names import group_metadata_partition
+from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionState
 from spark_kafka_sink.model import (
@@ -49,10 +54,120 @@ from spark_kafka_sink.protocol.messages.init_producer_id import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from spark_kafka_sink.devbroker.cluster.partition import Partition
+    from spark_kafka_sink.devbroker.handlers.handler import RequestContext
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
     from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionMetadata
+
+#: Retriable errors that a write reports as NOT_ENOUGH_REPLICAS, which makes even older clients
+#: retry without a metadata refresh.
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class TransactionalBatch(NamedTuple):
+    """A batch that is marked as transactional."""
+
+    topic_partition: TopicPartition
+    partition: Partition
+    producer: ProducerIdAndEpoch
+    base_sequence: int
+
+
+def verify_or_add(
+    context: RequestContext,
+    transactional_id: str,
+    batches: Sequence[TransactionalBatch],
+    *,
+    adds: bool,
+    knows_abortable: bool,
+) -> dict[TopicPartition, ErrorCode]:
+    """Check the batches of a request; return the errors of those that must not be appended.
+
+    Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and AddPartitionsToTxnManager
+    (KIP-890). Only a transaction's first write to a partition is checked, and the coordinator's
+    errors are converted to those that clients expect from a write.
+
+    With `adds` the partitions are added to the transaction; without it they must be in it already.
+    Raises RefusedError with INVALID_PRODUCER_ID_MAPPING if the batches have several producers.
+    """
+    producers = {batch.producer for batch in batches}
+    if not producers:
+        return {}
+    if len(producers) > 1:
+        raise RefusedError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "the request has transactional records of more than one producer id or epoch",
+        )
+    (producer,) = producers
+    errors: dict[TopicPartition, ErrorCode] = {}
+    unknown: set[TopicPartition] = set()
+    for batch in batches:
+        try:
+            batch.partition.check_leader(context.node_id)
+            if batch.partition.log.producer_state.start_verification(
+                producer.producer_id,
+                producer.epoch,
+                batch.base_sequence,
+                supports_epoch_bump=adds,
+                now_ms=context.now_ms,
+            ):
+                unknown.add(batch.topic_partition)
+        except RefusedError as refused:
+            errors[batch.topic_partition] = refused.error_code
+    if unknown:
+        codes = ask_coordinator(context, transactional_id, producer, frozenset(unknown), adds=adds)
+        for topic_partition, code in codes.items():
+            if code is not ErrorCode.NONE:
+                errors[topic_partition] = as_write_error(
+                    code, adds=adds, knows_abortable=knows_abortable
+                )
+    return errors
+
+
+def ask_coordinator(
+    context: RequestContext,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    partitions: frozenset[TopicPartition],
+    *,
+    adds: bool,
+) -> dict[TopicPartition, ErrorCode]:
+    """Add or verify partitions at the coordinator, whichever broker it is."""
+    transactions = context.cluster.transactions
+    if context.cluster.transaction_coordinator(transactional_id) == NO_LEADER:
+        return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    try:
+        if not adds:
+            return transactions.verify_partitions(
+                transactional_id, producer, partitions, now_ms=context.now_ms
+            )
+        transactions.add_partitions(
+            transactional_id, producer, partitions, client_version=2, now_ms=context.now_ms
+        )
+    except RefusedError as refused:
+        return dict.fromkeys(partitions, refused.error_code)
+    return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def as_write_error(code: ErrorCode, *, adds: bool, knows_abortable: bool) -> ErrorCode:
+    """Convert an error of the coordinator to the error of a write."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    if code in _RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code
+
 
 #: Of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn.
 _FIRST_VERSION_WITH_PRODUCER_FENCED = 2
@@ -299,7 +414,6 @@ def describe_transactions(
 def _describe_transaction(
     context: RequestContext, transactional_id: str
 ) -> described.TransactionState:
-    """Raise RefusedError if it cannot be described."""
     if not transactional_id:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a transactional id cannot be empty")
     context.cluster.check_transaction_coordinator(context.node_id, transactional_id)

@@ -9,7 +9,8 @@ Rules:
 - An append is written as a whole, or the file is truncated to its previous size. If that fails, the
   file is truncated before it is next written or flushed; a broker that is killed before that leaves
   a torn tail, which recovery truncates.
-- A file is only created by `OpenFiles.create`, never by using it: a removed file is not recreated.
+- A file is only created when an `AppendFile` opens it, never by using it: a removed file is not
+  recreated.
 - Small files are replaced as a whole: written under another name, flushed, renamed.
 """
 
@@ -35,19 +36,11 @@ class OpenFiles:
     """The descriptors of the most recently used files."""
 
     def __init__(self, max_open_files: int = _MAX_OPEN_FILES) -> None:
-        """Create a cache of at most `max_open_files` descriptors."""
         self._max_open_files = max_open_files
         self._descriptors: OrderedDict[Path, int] = OrderedDict()
 
-    def create(self, path: Path) -> int:
-        """Return a file's descriptor; create the file if it does not exist. Raises OSError."""
-        return self._use(path, create=True)
-
-    def descriptor(self, path: Path) -> int:
-        """Return the descriptor of an existing file. Raises OSError."""
-        return self._use(path, create=False)
-
-    def _use(self, path: Path, *, create: bool) -> int:
+    def descriptor(self, path: Path, *, create: bool = False) -> int:
+        """Return a file's descriptor; with `create`, the file may be a new one. Raises OSError."""
         descriptor = self._descriptors.get(path)
         if descriptor is None:
             descriptor = disk.open_file(path, create=create)
@@ -73,20 +66,16 @@ class OpenFiles:
 class AppendFile:
     """A file that is written only by appending to it."""
 
-    __slots__ = ("_is_torn", "_open_files", "path", "size")
+    __slots__ = ("_open_files", "is_torn", "path", "size")
 
     def __init__(self, path: Path, open_files: OpenFiles) -> None:
         """Open an existing file at its end, or create it. Raises OSError."""
         self.path = path
         self._open_files = open_files
         #: Number of valid bytes; the file may have more, see `is_torn`.
-        self.size = os.fstat(open_files.create(path)).st_size
-        self._is_torn = False
-
-    @property
-    def is_torn(self) -> bool:
-        """Whether the file may have bytes after `size`, which must still be truncated."""
-        return self._is_torn
+        self.size = os.fstat(open_files.descriptor(path, create=True)).st_size
+        #: Whether the file may have bytes after `size`, which must still be truncated.
+        self.is_torn = False
 
     def append(self, buffer: bytes | bytearray | memoryview) -> None:
         """Write all of a buffer at the end. Raises OSError; then none of it is appended."""
@@ -99,7 +88,7 @@ class AppendFile:
             while written < len(view):
                 written += disk.write(descriptor, view[written:], self.size + written)
         except OSError:
-            self._is_torn = True
+            self.is_torn = True
             with suppress(OSError):  # The next append or flush retries.
                 self._cut()
             raise
@@ -116,7 +105,7 @@ class AppendFile:
         """
         if size < self.size:
             self.size = size
-            self._is_torn = True
+            self.is_torn = True
             self._cut()
 
     def flush(self) -> None:
@@ -137,9 +126,9 @@ class AppendFile:
         disk.remove(self.path)
 
     def _cut(self) -> None:
-        if self._is_torn:
+        if self.is_torn:
             disk.truncate(self._open_files.descriptor(self.path), self.size)
-            self._is_torn = False
+            self.is_torn = False
 
 
 def read_file(path: Path) -> bytes | None:

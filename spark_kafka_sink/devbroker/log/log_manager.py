@@ -70,11 +70,11 @@ class LogManager:
     def __init__(
         self, settings: BrokerSettings, timers: Timers, *, path: Path | None = None
     ) -> None:
-        """Manage logs in memory, or in a directory."""
         self._settings = settings
         self._timers = timers
         self._path = path
-        self._data: DataDirectory | None = None
+        #: The directory, while it is open.
+        self.data: DataDirectory | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._clean = True
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -93,11 +93,6 @@ class LogManager:
         """The partitions that have a log, including those of internal topics."""
         return set(self._logs)
 
-    @property
-    def data(self) -> DataDirectory | None:
-        """The directory, while it is open."""
-        return self._data
-
     def open(self, now: float) -> StoredCluster | None:
         """Lock the directory; return the cluster stored in it. Raises OSError, ConfigError."""
         if self._path is None:
@@ -113,7 +108,7 @@ class LogManager:
         except BaseException:
             data.close()
             raise
-        self._data = data
+        self.data = data
         self._schedule_checkpoint(now)
         return stored
 
@@ -122,7 +117,7 @@ class LogManager:
 
         Raises OSError if that fails for any of them; then the next `open` recovers all logs.
         """
-        data, self._data = self._data, None
+        data, self.data = self.data, None
         if data is None:
             return
         # `ClusterState` clears the timers whenever it closes the logs.
@@ -142,7 +137,7 @@ class LogManager:
 
     def abandon(self) -> None:
         """Release the directory as it is; the next `open` recovers all logs."""
-        data, self._data = self._data, None
+        data, self.data = self.data, None
         self._cleans_up = False
         self._logs.clear()
         if data is not None:
@@ -152,11 +147,11 @@ class LogManager:
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now: float
     ) -> PartitionLog:
         """Open the log of a partition, or create it. Raises OSError."""
-        if self._data is None:
+        if self.data is None:
             log = PartitionLog(config=config)
         else:
             now_ms = int(now * 1000)
-            directory = self._data.log_directory(topic_partition, topic_id)
+            directory = self.data.log_directory(topic_partition, topic_id)
             loaded = load_log(
                 directory,
                 config,
@@ -197,8 +192,8 @@ class LogManager:
         self._delete_files(present)
 
     def _delete_files(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        if self._data is not None:
-            for error in self._data.delete_logs(topic_partitions):
+        if self.data is not None:
+            for error in self.data.delete_logs(topic_partitions):
                 logger.warning("cannot remove the files of deleted topics yet: %s", error)
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig, now: float) -> None:
@@ -228,9 +223,9 @@ class LogManager:
                 if offset > log.log_start_offset:
                     starts[topic_partition] = offset
         try:
-            if self._data is not None and starts:
+            if self.data is not None and starts:
                 with refused_if_disk_fails("the log start offsets cannot be stored"):
-                    self._write_log_starts(self._data, starts)
+                    self._write_log_starts(self.data, starts)
         except RefusedError as refused:
             return failed | dict.fromkeys(starts, refused)
         for topic_partition, offset in starts.items():
@@ -241,9 +236,9 @@ class LogManager:
         """Truncate a log; see `PartitionLog.truncate_to`. Raises RefusedError."""
         with refused_if_disk_fails(f"{topic_partition} cannot be truncated"):
             self._logs[topic_partition].truncate_to(offset)
-            if self._data is not None:
+            if self.data is not None:
                 # The stored recovery point may be after the end of the log now.
-                self._checkpoint(self._data)
+                self._checkpoint(self.data)
 
     def delete_old_segments(self, now: float) -> None:
         """Delete segments that exceed the topics' retention (LogManager.cleanupLogs)."""
@@ -275,9 +270,9 @@ class LogManager:
                 continue
             self._cleaner_offsets[topic_partition] = log.first_dirty_offset
             cleaned = True
-        if cleaned and self._data is not None:
+        if cleaned and self.data is not None:
             try:
-                self._data.write_checkpoint(CLEANER_OFFSETS, self._cleaner_offsets)
+                self.data.write_checkpoint(CLEANER_OFFSETS, self._cleaner_offsets)
             except OSError as error:
                 logger.warning("cannot write the cleaner checkpoint: %s", error)
 
@@ -323,11 +318,11 @@ class LogManager:
 
     def remove_strays(self) -> None:
         """Remove the files of deleted topics, or as many as can be removed now."""
-        if self._data is None:
+        if self.data is None:
             return
         try:
-            self._data.remove_deleted()
-            strays = self._data.logs().difference(self._logs)
+            self.data.remove_deleted()
+            strays = self.data.logs().difference(self._logs)
         except OSError as error:
             logger.warning("cannot remove the files of deleted topics: %s", error)
             return
@@ -354,10 +349,10 @@ class LogManager:
         self._write_log_starts(data)
 
     def _schedule_checkpoint(self, now: float) -> None:
-        data = self._data
+        data = self.data
 
         def checkpoint(then: float) -> None:
-            if data is None or data is not self._data:
+            if data is None or data is not self.data:
                 return
             self._schedule_checkpoint(then)
             self._each_log("cannot be flushed", lambda log: log.maybe_flush(int(then * 1000)))
@@ -371,7 +366,7 @@ class LogManager:
     def _schedule_flush(self, config: TopicConfig, now: float) -> None:
         """Schedule the next flush, if a topic with these settings requires one."""
         interval_ms = max(config.flush_ms, _MIN_FLUSH_INTERVAL_MS)
-        if self._data is None or interval_ms > _CHECKPOINT_INTERVAL_MS:
+        if self.data is None or interval_ms > _CHECKPOINT_INTERVAL_MS:
             # Longer intervals are handled with the checkpoints.
             return
         deadline = now + interval_ms / 1000

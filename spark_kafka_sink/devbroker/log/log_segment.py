@@ -7,6 +7,9 @@ lookup goes to the entry before its target, and from there from batch to batch.
 
 An append writes the batch, and everything else is in memory: it succeeds as a whole or has no
 effect. The index files are written with the next flush (`indexes`).
+
+Records, in memory or in a file, are a sequence of whole batches, each at its position in bytes.
+Nothing here reads beyond the header of a batch.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
   for requests other than Produce, and so is the number of elements. Bytes that are not a request
   close the connection.
 - Responses send the log's own buffers, and only as fast as the client reads them; until then no
-  further request is read. If others do not read theirs, large responses wait (`unread_answers`).
+  further request is read. If others do not read theirs, large responses wait (`UnreadAnswers`).
 - A client that has closed its side still receives the responses that are ready; a request that
   waits is abandoned.
 - Until a client of a SASL listener has authenticated, its requests go to its authenticator and must
@@ -24,14 +24,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_kafka_sink.devbroker.base.broker_settings import Patience
 from spark_kafka_sink.devbroker.base.partition_faults import (
-    AlterRecords,
-    OmitPartitions,
-    PartitionError,
     PartitionFault,
 )
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
@@ -99,23 +96,21 @@ _SMALL_RESPONSES = frozenset(
 _LINGER_SECONDS = 0.1
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A request that has not been answered yet."""
 
-    __slots__ = ("action", "began", "header", "kept", "request", "response", "timer", "watched")
-
-    def __init__(self, header: RequestHeader, request: AnyRequest, began: float) -> None:
-        self.header = header
-        self.request = request
-        #: When it arrived, by the clock of the loop; see `Connection._arrived`.
-        self.began = began
-        #: What a fault does to the response.
-        self.action: Action | None = None
-        #: The response, if only the time to send it has not come yet.
-        self.response: ApiResponse | None = None
-        self.watched: frozenset[Hashable] = frozenset()
-        self.kept: object = None
-        self.timer: asyncio.TimerHandle | None = None
+    header: RequestHeader
+    request: AnyRequest
+    #: When it arrived, by the clock of the loop; see `Connection._arrived`.
+    began: float
+    #: What a fault does to the response.
+    action: Action | None = None
+    #: The response, if only the time to send it has not come yet.
+    response: ApiResponse | None = None
+    watched: frozenset[Hashable] = frozenset()
+    kept: object = None
+    timer: asyncio.TimerHandle | None = None
 
 
 class Connection:
@@ -401,7 +396,10 @@ class Connection:
 
     def _handle(self, waiting: _Waiting) -> None:
         """Pass the request to the broker; send its response, or wait."""
-        if waiting.header.request_api_key not in _SMALL_RESPONSES and not self._has_room():
+        unread_answers = self._server.dispatcher.unread_answers
+        if waiting.header.request_api_key not in _SMALL_RESPONSES and not unread_answers.has_room(
+            self._server.loop.time()
+        ):
             self._wait(waiting, _ROOM_CHECK_SECONDS, frozenset({ROOM}))
             return
         broker = self._server.broker
@@ -433,10 +431,6 @@ class Connection:
         The broker's clock may leap or stand still, and a client waits for real.
         """
         return now - (self._server.loop.time() - waiting.began)
-
-    def _has_room(self) -> bool:
-        """Return whether the unread responses of all connections allow another large one."""
-        return self._server.dispatcher.unread_answers.has_room(self._server.loop.time())
 
     def _log(self, header: RequestHeader) -> None:
         request_logger.info(
@@ -473,7 +467,7 @@ class Connection:
     def _answer(self, waiting: _Waiting, response: ApiResponse | None) -> None:
         """Respond to a request, unless a fault changes that; None means no response."""
         match waiting.action:
-            case None | PartitionError() | OmitPartitions() | AlterRecords():
+            case None:
                 if response is not None:
                     self._send(waiting.header, response)
             case AnswerError(error_code=error_code):
@@ -490,17 +484,10 @@ class Connection:
                 raise CloseConnectionError("a fault was injected")
             case NeverAnswer():
                 self._muted = True
-            case Delay() | Throttle() | Corrupt() | AlterResponse() as action if (
-                response is not None
-            ):
-                self._answer_faultily(action, waiting, response)
+            case action if response is not None:
+                self._respond(action, waiting, response)
 
-    def _answer_faultily(
-        self,
-        action: Delay | Throttle | Corrupt | AlterResponse,
-        waiting: _Waiting,
-        response: ApiResponse,
-    ) -> None:
+    def _respond(self, action: Action, waiting: _Waiting, response: ApiResponse) -> None:
         match action:
             case Delay(seconds=seconds):
                 waiting.response = response
@@ -519,6 +506,8 @@ class Connection:
                 self._flush()
                 if close:
                     raise CloseConnectionError("a fault was injected")
+            case _:
+                self._send(waiting.header, response)
 
     def _mute_for(self, seconds: float) -> None:
         def resume() -> None:

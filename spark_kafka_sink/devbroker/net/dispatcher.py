@@ -32,24 +32,28 @@ class _Unread(NamedTuple):
 
 
 class UnreadAnswers:
-    """The connections with unread responses."""
+    """The responses that clients have not read yet, over all brokers of a cluster.
+
+    A connection handles no further request until its client has read the last response. But a
+    thousand clients that read nothing would still hold a thousand large responses in memory. So all
+    connections share a budget: once it is used up, requests with large responses wait until others
+    have been read. A client that then reads nothing for some seconds is disconnected.
+
+    The event loop is not used here: time is an argument.
+    """
 
     def __init__(self, max_bytes: int, stalled_seconds: float = STALLED_SECONDS) -> None:
         """Set the budget in bytes, and how long a client may stall once it is used up."""
         self._max_bytes = max_bytes
         self._stalled_seconds = stalled_seconds
         self._connections: dict[Connection, _Unread] = {}
-        self._bytes = 0
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of all unread responses."""
-        return self._bytes
+        #: The bytes of all unread responses.
+        self.bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether the budget is used up."""
-        return self._bytes > self._max_bytes
+        return self.bytes > self._max_bytes
 
     def update(self, connection: Connection, now: float) -> bool:
         """Count what a connection has to send now; return whether that makes room."""
@@ -57,12 +61,12 @@ class UnreadAnswers:
         unread = connection.unread_bytes
         before = self._connections.get(connection)
         if before is not None and unread >= before.bytes:
-            self._bytes += unread - before.bytes
+            self.bytes += unread - before.bytes
             self._connections[connection] = before._replace(bytes=unread)
         else:
             self._remove(connection)
             if unread:
-                self._bytes += unread
+                self.bytes += unread
                 self._connections[connection] = _Unread(unread, now)
         return was_full and not self.is_full
 
@@ -90,7 +94,7 @@ class UnreadAnswers:
     def _remove(self, connection: Connection) -> None:
         removed = self._connections.pop(connection, None)
         if removed is not None:
-            self._bytes -= removed.bytes
+            self.bytes -= removed.bytes
 
 
 logger = logging.getLogger(__name__)

@@ -73,7 +73,6 @@ class AnswerError:
     handled: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for anything but a member of `ErrorCode`."""
         check_error_code(self.error_code)
 
 
@@ -112,7 +111,6 @@ class Delay:
     handled: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for anything but a finite number from 0 on."""
         _check_seconds(self.seconds)
 
 
@@ -154,7 +152,6 @@ class Throttle:
     seconds: float
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for anything but a finite number from 0 on."""
         _check_seconds(self.seconds)
 
 
@@ -191,7 +188,6 @@ class Corrupt:
     close: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for anything but a function."""
         check_function(self.alter)
 
 
@@ -212,7 +208,6 @@ class AlterResponse:
     alter: Callable[[Any], Any]
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for anything but a function."""
         check_function(self.alter)
 
 

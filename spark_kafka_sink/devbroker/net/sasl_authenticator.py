@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_kafka_sink.devbroker.broker import Broker
+    from spark_kafka_sink.devbroker.net.listener import SaslSettings
     from spark_kafka_sink.devbroker.net.sasl_servers import Credentials, SaslServer
-    from spark_kafka_sink.devbroker.net.sasl_settings import SaslSettings
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
 

@@ -66,7 +66,6 @@ class Server:
     """A listening broker on the event loop of its dispatcher."""
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher, faults: Faults) -> None:
-        """Create a server for `broker`, which does not listen yet."""
         self.broker = broker
         self.dispatcher = dispatcher
         self.faults = faults
@@ -410,21 +409,26 @@ def run_until_signal(server: ClusterServer, on_listening: Callable[[], None]) ->
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await server.start()
-        try:
-            on_listening()
-            await stop.wait()
-        finally:
-            await server.close()
+        await _serve(server, on_listening, stop)
 
     asyncio.run(serve())
+
+
+async def _serve(
+    server: ClusterServer, on_listening: Callable[[], None], stop: asyncio.Event
+) -> None:
+    await server.start()
+    try:
+        on_listening()
+        await stop.wait()
+    finally:
+        await server.close()
 
 
 class ServerThread:
     """A cluster's brokers on their own thread."""
 
     def __init__(self, server: ClusterServer) -> None:
-        """Create the thread's state; `start` starts it."""
         self._server = server
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -444,16 +448,14 @@ class ServerThread:
             raise KafkaError("the broker is already running")
         started: Future[None] = Future()
 
+        def listening() -> None:
+            on_listening()
+            started.set_result(None)
+
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             self._stop = asyncio.Event()
-            await self._server.start()
-            try:
-                on_listening()
-                started.set_result(None)
-                await self._stop.wait()
-            finally:
-                await self._server.close()
+            await _serve(self._server, listening, self._stop)
 
         def run() -> None:
             try:

@@ -33,7 +33,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.log.coordinator_records import (
+from spark_kafka_sink.devbroker.log.coordinator_log import (
     TRANSACTION_LOG_KEY,
     PartitionsSchema,
     TransactionLogKey,

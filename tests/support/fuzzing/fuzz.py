@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.devbroker.net.listener import SERVED_MECHANISMS, SaslSettings
 from spark_kafka_sink.devbroker.net.sasl_authenticator import (
     AuthenticationFailedError,
     SaslAuthenticator,
 )
 from spark_kafka_sink.devbroker.net.sasl_servers import Credentials
-from spark_kafka_sink.devbroker.net.sasl_settings import SERVED_MECHANISMS, SaslSettings
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.registry import declared_messages, decode_response, encode_request

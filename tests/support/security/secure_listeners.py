@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.devbroker import Listener, SaslSettings
-from spark_kafka_sink.devbroker.net.sasl_settings import SERVED_MECHANISMS
+from spark_kafka_sink.devbroker.net.listener import SERVED_MECHANISMS
 from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.security.tls import TlsSettings
 

@@ -11,8 +11,7 @@ from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.consumer.group import classic_coordinator
 from spark_kafka_sink.consumer.group.classic_membership import ClassicMemberState
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.net.listener import Listener
-from spark_kafka_sink.devbroker.net.sasl_settings import SaslSettings
+from spark_kafka_sink.devbroker.net.listener import Listener, SaslSettings
 from spark_kafka_sink.errors import AuthenticationError, DecodeError, WakeupError
 from spark_kafka_sink.testing import (
     AlterResponse,

@@ -11,7 +11,7 @@ from spark_kafka_sink.devbroker.groups import classic_group, consumer_groups
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
 from spark_kafka_sink.devbroker.groups.consumer_groups import RegexResolution
 from spark_kafka_sink.devbroker.groups.group_records import CONSUMER_GROUP_KEYS
-from spark_kafka_sink.devbroker.log.coordinator_records import version_of
+from spark_kafka_sink.devbroker.log.coordinator_log import version_of
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

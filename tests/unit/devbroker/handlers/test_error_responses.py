@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.error_responses import failed_response, failed_result
+from spark_kafka_sink.devbroker.handlers.handler import failed_response, failed_result
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_acls import (
     AclCreation,

@@ -10,8 +10,8 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.group_offsets import encode_offsets
-from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
-from spark_kafka_sink.devbroker.log.coordinator_records import (
+from spark_kafka_sink.devbroker.log.coordinator_log import (
+    CoordinatorLog,
     TransactionLogValue,
     decode_versioned,
 )

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from spark_kafka_sink.devbroker.net.listener import Listener
-from spark_kafka_sink.devbroker.net.listener_arguments import (
+from spark_kafka_sink.devbroker.net.listener import (
     KEY_PASSWORD_VARIABLE,
     USERS_VARIABLE,
+    Listener,
     add_listener_arguments,
     exposure_warnings,
     listeners_of,

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.net.listener import SERVED_MECHANISMS, SaslSettings
 from spark_kafka_sink.devbroker.net.sasl_authenticator import (
     EXPECTED,
     TRANSITIONS,
@@ -15,7 +16,6 @@ from spark_kafka_sink.devbroker.net.sasl_authenticator import (
     SaslState,
 )
 from spark_kafka_sink.devbroker.net.sasl_servers import Credentials
-from spark_kafka_sink.devbroker.net.sasl_settings import SERVED_MECHANISMS, SaslSettings
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

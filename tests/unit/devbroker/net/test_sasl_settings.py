@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.devbroker.net.sasl_settings import SaslSettings, read_users
+from spark_kafka_sink.devbroker.net.listener import SaslSettings, read_users
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.security.sasl import SaslMechanism
 
