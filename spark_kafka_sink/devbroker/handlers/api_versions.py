@@ -21,13 +21,7 @@ from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
+from spark_kafka_sink.protocol.messages import api_versions as wire
 from spark_kafka_sink.protocol.registry import SUPPORTED, request_class
 
 _SOFTWARE_NAME_OR_VERSION = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -39,7 +33,7 @@ _LATEST_TRANSACTION_VERSION = 2
 _FEATURES_EPOCH = 0
 #: The broker supports all that the package declares.
 _API_KEYS = tuple(
-    ApiVersion(
+    wire.ApiVersion(
         api_key=api_key,
         min_version=0 if api_key == ApiKey.PRODUCE else request_class(api_key).versions.min,
         max_version=request_class(api_key).versions.max,
@@ -48,8 +42,10 @@ _API_KEYS = tuple(
 )
 
 
-@handles(ApiVersionsRequest)
-def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+@handles(wire.ApiVersionsRequest)
+def api_versions(
+    context: RequestContext, request: wire.ApiVersionsRequest
+) -> wire.ApiVersionsResponse:
     """Return all APIs and features."""
     if context.version >= _FIRST_VERSION_WITH_SOFTWARE_NAME:
         for value in (request.client_software_name, request.client_software_version):
@@ -58,16 +54,16 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
                     ErrorCode.INVALID_REQUEST,
                     f"{value!r} is not a valid name or version of client software",
                 )
-    supported_features: tuple[SupportedFeatureKey, ...] = ()
+    supported_features: tuple[wire.SupportedFeatureKey, ...] = ()
     if context.version >= _FIRST_VERSION_WITH_LEVEL_0:
         supported_features = (
-            SupportedFeatureKey(
+            wire.SupportedFeatureKey(
                 name=_TRANSACTION_VERSION,
                 min_version=0,
                 max_version=_LATEST_TRANSACTION_VERSION,
             ),
         )
-    return ApiVersionsResponse(
+    return wire.ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=_API_KEYS,
         supported_features=supported_features,
@@ -76,19 +72,19 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
     )
 
 
-def unsupported_version() -> ApiVersionsResponse:
+def unsupported_version() -> wire.ApiVersionsResponse:
     """Return the response to an unsupported version; it must be encoded as version 0."""
-    return ApiVersionsResponse(
+    return wire.ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=tuple(key for key in _API_KEYS if key.api_key == ApiKey.API_VERSIONS),
     )
 
 
-def _finalized_features(level: int) -> tuple[FinalizedFeatureKey, ...]:
+def _finalized_features(level: int) -> tuple[wire.FinalizedFeatureKey, ...]:
     if not level:
         return ()
     return (
-        FinalizedFeatureKey(
+        wire.FinalizedFeatureKey(
             name=_TRANSACTION_VERSION, max_version_level=level, min_version_level=level
         ),
     )

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import group_metadata_partition
-from spark_kafka_sink.devbroker.groups.classic_group import GroupState
+from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, GroupState
 from spark_kafka_sink.devbroker.groups.consumer_group import (
     ConsumerGroup,
+    ConsumerMember,
     TopicIdPartition,
 )
 from spark_kafka_sink.devbroker.groups.group_offsets import NO_OFFSET, CommittedOffset
@@ -18,6 +19,7 @@ from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartiti
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -41,6 +43,7 @@ from spark_kafka_sink.protocol.messages.offset_fetch import (
 )
 from spark_kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -50,12 +53,6 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
-    from spark_kafka_sink.devbroker.groups.consumer_group import (
-        ConsumerMember,
-    )
-    from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequestPartition
-    from spark_kafka_sink.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
 
 #: Of OffsetCommit and OffsetFetch.
 _FIRST_VERSION_WITH_TOPIC_IDS = 10

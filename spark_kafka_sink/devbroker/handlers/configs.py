@@ -13,12 +13,14 @@ from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
+    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.cluster.partition import Topic
     from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
-    from spark_kafka_sink.devbroker.handlers.handler import RequestContext
-    from spark_kafka_sink.protocol.messages.describe_configs import DescribeConfigsResource
-    from spark_kafka_sink.protocol.messages.incremental_alter_configs import AlterableConfig
 
 #: All types of Kafka's ConfigResource.Type: topic, broker, broker logger, client metrics, group.
 _KAFKA_RESOURCE_TYPES = frozenset({2, 4, 8, 16, 32})

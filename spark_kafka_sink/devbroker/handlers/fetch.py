@@ -34,21 +34,19 @@ from spark_kafka_sink.devbroker.cluster.fetch_sessions import (
     SessionResponse,
     partition_key,
 )
-from spark_kafka_sink.devbroker.cluster.partition import closest_follower
+from spark_kafka_sink.devbroker.cluster.partition import Partition, closest_follower
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import fetch as wire
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from spark_kafka_sink.protocol.primitives import ZERO_UUID, Buffer
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Sequence
 
-    from spark_kafka_sink.devbroker.cluster.partition import Partition
     from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-    from spark_kafka_sink.protocol.primitives import Buffer
 
 _FIRST_VERSION_FOR_FOLLOWERS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13

@@ -22,6 +22,7 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
     OmitPartitions,
     PartitionError,
+    PartitionFault,
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -32,7 +33,7 @@ from spark_kafka_sink.protocol.field_types import (
     Struct,
     declared_fields,
 )
-from spark_kafka_sink.protocol.schema import AnyRequest
+from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse, VersionRange
 from spark_kafka_sink.record.decode import DecodeBudget
 
 if TYPE_CHECKING:
@@ -40,13 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-    from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
     from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
-    from spark_kafka_sink.protocol.schema import ApiResponse, VersionRange
 
 EndpointT = TypeVar("EndpointT")
 ResultT = TypeVar("ResultT")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
-from spark_kafka_sink.devbroker.log.partition_log import TimestampAndOffset
+from spark_kafka_sink.devbroker.log.partition_log import PartitionLog, TimestampAndOffset
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -24,6 +24,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
     FIRST_VERSION_WITH_EARLIEST_LOCAL,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -32,8 +33,6 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster.partition import Partition
-    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-    from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsPartition
     from spark_kafka_sink.record.decode import DecodeBudget
 
 _LATEST_TIERED_TIMESTAMP = -5

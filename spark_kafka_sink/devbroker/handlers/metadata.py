@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import INTERNAL_TOPICS, validate_topic_name
-from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER
+from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER, Partition, Topic
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -34,7 +34,6 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     import uuid
 
-    from spark_kafka_sink.devbroker.cluster.partition import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 #: Versions that can request the authorized operations of the cluster.

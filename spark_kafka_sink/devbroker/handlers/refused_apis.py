@@ -10,19 +10,16 @@ has authenticated, or does not need to, they are invalid.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import handles
+from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_acls import CreateAclsRequest
 from spark_kafka_sink.protocol.messages.delete_acls import DeleteAclsRequest
 from spark_kafka_sink.protocol.messages.describe_acls import DescribeAclsRequest
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
-
-if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.handlers.handler import RequestContext
 
 
 def _refuse_acls(_context: RequestContext, _request: object) -> NoReturn:

@@ -12,9 +12,12 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -34,11 +37,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.cluster.partition import Topic
     from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
-    from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsTopic
-    from spark_kafka_sink.protocol.messages.create_topics import (
-        CreatableReplicaAssignment,
-        CreatableTopic,
-    )
 
 #: The number of partitions or replicas that requests the default.
 _UNSET = -1

@@ -17,9 +17,12 @@ from spark_kafka_sink.devbroker.base.regular_expression import (
     Work,
 )
 from spark_kafka_sink.devbroker.base.topic_names import group_metadata_partition
-from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER
+from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER, Partition
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
-from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionState
+from spark_kafka_sink.devbroker.transactions.transaction_metadata import (
+    TransactionMetadata,
+    TransactionState,
+)
 from spark_kafka_sink.model import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -56,10 +59,7 @@ from spark_kafka_sink.protocol.messages.init_producer_id import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from spark_kafka_sink.devbroker.cluster.partition import Partition
-    from spark_kafka_sink.devbroker.handlers.handler import RequestContext
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
-    from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionMetadata
 
 #: Retriable errors that a write reports as NOT_ENOUGH_REPLICAS, which makes even older clients
 #: retry without a metadata refresh.
