@@ -50,8 +50,8 @@ from spark_kafka_sink.cluster_command import (
     say,
 )
 from spark_kafka_sink.command_line import add_version, program_name
-from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
+from spark_kafka_sink.config.sink_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.errors import (
     BrokerError,
     ConfigError,

@@ -38,7 +38,7 @@ from spark_kafka_sink.config.config_def import (
     setting,
     unknown_option,
 )
-from spark_kafka_sink.config.plugin_reference import PluginReference
+from spark_kafka_sink.config.plugin_reference import PluginKind, PluginReference
 from spark_kafka_sink.config.references import has_reference, resolve_references
 from spark_kafka_sink.config.security_settings import (
     REFERENCE_SETTINGS,
@@ -53,7 +53,6 @@ from spark_kafka_sink.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spark_kafka_sink.config.plugin_reference import PluginKind
 
 _C = TypeVar("_C", bound="ClientConfig")
 

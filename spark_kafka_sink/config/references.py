@@ -31,9 +31,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists, read_named_file
 from spark_kafka_sink.config.config_def import Password
-from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ Every option must be one of these; any other is an error that suggests the neare
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import (
@@ -40,25 +40,13 @@ from spark_kafka_sink.config.config_def import (
     unknown_option,
 )
 from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
-from spark_kafka_sink.config.exactly_once_options import (
-    AT_LEAST_ONCE,
-    DEFAULT_LEDGER_TOPIC,
-    DEFAULT_RETENTION_MS,
-    EXACTLY_ONCE,
-    ExactlyOnceOptions,
-    exactly_once_options,
-)
 from spark_kafka_sink.config.plugin_reference import (
     PARTITIONERS,
     REPORTERS,
     TOKEN_SOURCES,
     check_importable,
 )
-from spark_kafka_sink.config.producer_config import (
-    PRODUCER_CONFIG_DEF,
-    REFUSED,
-    ProducerConfig,
-)
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, REFUSED, ProducerConfig
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import is_topic_name
@@ -66,10 +54,29 @@ from spark_kafka_sink.model import is_topic_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 #: The values of the option `report`.
 REPORT_NONE: Final = "none"
 REPORT_SUMMARY: Final = "summary"
 REPORT_FULL: Final = "full"
+
+AT_LEAST_ONCE: Final = "at_least_once"
+EXACTLY_ONCE: Final = "exactly_once"
+DEFAULT_LEDGER_TOPIC: Final = "spark-kafka-sink-ledger"
+DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+#: The broker's default for transaction.max.timeout.ms, since a stage often takes longer than the
+#: Java producer's default of 60 seconds.
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
+#: Options that have no meaning in other writes, where they are errors: a user who sets
+#: `transactionalIdPrefix` and forgets `deliveryGuarantee` would wrongly rely on exactly-once
+#: delivery.
+_EXACTLY_ONCE_ONLY: Final = (
+    "transactionalIdPrefix",
+    "ledgerTopic",
+    "ledgerReplicationFactor",
+    "writeId",
+    "writeIdRetentionMs",
+)
 
 _OPTIONS: Final = {
     "topic": setting(STRING, None, HIGH).doc(
@@ -188,6 +195,20 @@ _SPARK_OPTION_NAMES: Final = frozenset(name.lower() for name in SPARK_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExactlyOnceOptions:
+    """The options of an exactly-once write."""
+
+    prefix: str
+    ledger_topic: str
+    #: -1 for the cluster's default.
+    ledger_replication_factor: int
+    #: None for a stream, and for a job whose next run counts as a new write.
+    write_id: str | None
+    write_id_retention_ms: int
+    transaction_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """The validated options of one write; `ignored` has the names of those without effect."""
 
@@ -300,3 +321,57 @@ def _topic(name: str | None) -> str | None:
             f"{name!r} is not a valid topic name: use up to 249 letters, digits, '.', '_' and '-'"
         )
     return name
+
+
+def exactly_once_options(
+    values: Mapping[str, Any],
+    given: frozenset[str],
+    kafka: Mapping[str, object],
+    producer: ProducerConfig,
+    topic: str | None,
+) -> ExactlyOnceOptions | None:
+    """Return the options of an exactly-once write; None for at_least_once.
+
+    `values` holds all options of the sink, `given` the names of those that the user set, and
+    `kafka` the producer settings that the user set. Raises ConfigError for contradictory options.
+    """
+    if values["deliveryGuarantee"] == AT_LEAST_ONCE:
+        superfluous = [name for name in _EXACTLY_ONCE_ONLY if name in given]
+        if superfluous:
+            raise ConfigError(
+                f"{superfluous[0]} is for exactly-once writes: set deliveryGuarantee=exactly_once, "
+                "or remove it"
+            )
+        if "transaction.timeout.ms" in kafka:
+            raise ConfigError(
+                "kafka.transaction.timeout.ms is for exactly-once writes: set "
+                "deliveryGuarantee=exactly_once, or remove it"
+            )
+        return None
+    if not values["transactionalIdPrefix"]:
+        raise ConfigError(
+            "deliveryGuarantee=exactly_once requires transactionalIdPrefix: a unique name for this "
+            "query or job, the same at every start"
+        )
+    if not producer.enable_idempotence:
+        raise ConfigError(
+            "deliveryGuarantee=exactly_once requires kafka.enable.idempotence=true, which requires "
+            "kafka.acks=all and kafka.retries greater than 0"
+        )
+    if topic is not None and topic == values["ledgerTopic"]:
+        raise ConfigError("ledgerTopic must not be the topic that rows are written to")
+    if "writeIdRetentionMs" in given and not values["writeId"]:
+        raise ConfigError(
+            "writeIdRetentionMs is for writes with a writeId: set writeId, or remove it"
+        )
+    timeout_given = "transaction.timeout.ms" in kafka
+    return ExactlyOnceOptions(
+        prefix=values["transactionalIdPrefix"],
+        ledger_topic=values["ledgerTopic"],
+        ledger_replication_factor=values["ledgerReplicationFactor"],
+        write_id=values["writeId"] or None,
+        write_id_retention_ms=values["writeIdRetentionMs"],
+        transaction_timeout_ms=(
+            producer.transaction_timeout_ms if timeout_given else DEFAULT_TRANSACTION_TIMEOUT_MS
+        ),
+    )

@@ -14,17 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.metrics.client_metrics import MetricGroup, TopicSeries
-from spark_kafka_sink.metrics.connection_metrics import ConnectionMetrics
-from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, Sensor
-from spark_kafka_sink.metrics.stats import (
-    Avg,
-    CountRate,
-    CumulativeCount,
-    CumulativeSum,
-    Max,
-    Negated,
-)
+from spark_kafka_sink.metrics.client_metrics import (ConnectionMetrics, MetricGroup, TopicSeries)
+from spark_kafka_sink.metrics.sensor import (Avg, CountRate, CumulativeCount, CumulativeSum, Max, NANOSECONDS_PER_SECOND, Negated, Sensor)
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from spark_kafka_sink.consumer.subscription.partition_state import (
     LeaderAndEpoch,
 )
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
-from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
+from spark_kafka_sink.metrics.kafka_metric import MetricsByName
 from spark_kafka_sink.model import Node, PartitionInfo, TopicPartition
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 

@@ -12,13 +12,17 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, RecordingLevel
+from spark_kafka_sink.metrics.kafka_metric import (
+    KafkaMetric,
+    MetricConfig,
+    MetricName,
+    RecordingLevel,
+)
 from spark_kafka_sink.metrics.sensor import Sensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spark_kafka_sink.metrics.kafka_metric import MetricConfig
     from spark_kafka_sink.metrics.reporter import MetricsReporter
 
 logger = logging.getLogger(__name__)

@@ -17,10 +17,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.observability.json_log_exporter import JsonLogExporter
+    from spark_kafka_sink.observability.exporters import (
+        JsonLogExporter,
+        OpenTelemetryExporter,
+        PrometheusExporter,
+    )
     from spark_kafka_sink.observability.listener import KafkaStreamListener
-    from spark_kafka_sink.observability.open_telemetry_exporter import OpenTelemetryExporter
-    from spark_kafka_sink.observability.prometheus_exporter import PrometheusExporter
     from spark_kafka_sink.observability.report_file import ReportFile
     from spark_kafka_sink.observability.session_reports import SessionReports
     from spark_kafka_sink.observability.stream_event import EventKind, StreamEvent, StreamExporter
@@ -40,10 +42,10 @@ __all__ = [
 #: The module that defines each public name.
 _MODULES = {
     "EventKind": "stream_event",
-    "JsonLogExporter": "json_log_exporter",
+    "JsonLogExporter": "exporters",
     "KafkaStreamListener": "listener",
-    "OpenTelemetryExporter": "open_telemetry_exporter",
-    "PrometheusExporter": "prometheus_exporter",
+    "OpenTelemetryExporter": "exporters",
+    "PrometheusExporter": "exporters",
     "ReportFile": "report_file",
     "SessionReports": "session_reports",
     "StreamEvent": "stream_event",

@@ -11,12 +11,10 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from spark_kafka_sink.observability.stream_event import EventKind, sink_numbers
+from spark_kafka_sink.observability.stream_event import EventKind, StreamEvent, sink_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from spark_kafka_sink.observability.stream_event import StreamEvent
 
 
 class MetricKind(Enum):

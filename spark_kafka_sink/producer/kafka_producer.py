@@ -27,7 +27,7 @@ from spark_kafka_sink.arguments import check_group, check_transactional_id, offs
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import BrokerError
-from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
+from spark_kafka_sink.metrics.kafka_metric import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
 from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
 from spark_kafka_sink.producer.batch.delivery_errors import about_row

@@ -15,23 +15,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from spark_kafka_sink.security.client_credentials import ClientCredentials, check_url, split_url
 from spark_kafka_sink.security.kerberos import KRB5_LOGIN_MODULE, KerberosLogin, read_kerberos
 from spark_kafka_sink.security.oauth_bearer import (
+    ClientCredentials,
     OAuthBearerClient,
     OAuthBearerToken,
     check_extensions,
+    check_url,
     read_token,
+    split_url,
     unsecured_token,
 )
-from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
+from spark_kafka_sink.security.sasl import CHECK_LOGIN, Expiry, SaslClient, SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from urllib.parse import SplitResult
 
-    from spark_kafka_sink.security.sasl import Expiry, SaslClient
 
 _KAFKA: Final = "org.apache.kafka.common.security."
 _MODULES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(

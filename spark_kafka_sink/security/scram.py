@@ -27,12 +27,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import AuthenticationError
-from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
+from spark_kafka_sink.security.sasl import CHECK_LOGIN, Expiry, SaslMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from spark_kafka_sink.security.sasl import Expiry
 
 HASHES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
     {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}

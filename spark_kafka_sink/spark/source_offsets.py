@@ -21,8 +21,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
-from spark_kafka_sink.config.named_files import read_named_file
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists, read_named_file
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -13,11 +13,10 @@ from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.config.named_files import pinned_file, read_named_file
+from spark_kafka_sink.config.allow_lists import pinned_file, read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
 from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
-from spark_kafka_sink.security.kerberos import GssapiClient
-from spark_kafka_sink.security.keytab import keytab_principals
+from spark_kafka_sink.security.kerberos import GssapiClient, keytab_principals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

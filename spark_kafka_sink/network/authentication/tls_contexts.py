@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config.named_files import read_named_file
+from spark_kafka_sink.config.allow_lists import read_named_file
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.security.redaction import hide
 from spark_kafka_sink.security.tls import tls_context

@@ -20,20 +20,21 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from spark_kafka_sink.config.named_files import read_named_file
+from spark_kafka_sink.config.allow_lists import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from spark_kafka_sink.network.authentication.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.network.base.daemon_thread import Outcome, SharedCall, in_daemon_thread
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.base.timeout_check import done_by
-from spark_kafka_sink.security.client_credentials import (
+from spark_kafka_sink.security.login import MskIamToken, TokenFile, UnsecuredToken
+from spark_kafka_sink.security.oauth_bearer import (
     ClientCredentials,
+    OAuthBearerToken,
     access_token,
+    read_token,
     token_request,
 )
-from spark_kafka_sink.security.login import MskIamToken, TokenFile, UnsecuredToken
-from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, read_token
 from spark_kafka_sink.security.redaction import HIDDEN
 from spark_kafka_sink.security.tls import TlsSettings
 

@@ -16,11 +16,9 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.metrics.client_metrics import MetricGroup, TopicSeries
-from spark_kafka_sink.metrics.connection_metrics import ConnectionMetrics
-from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND
+from spark_kafka_sink.metrics.client_metrics import ConnectionMetrics, MetricGroup, TopicSeries
+from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, CumulativeSum
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
-from spark_kafka_sink.metrics.stats import CumulativeSum
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.config.named_files import pinned_target
+from spark_kafka_sink.config.allow_lists import pinned_target
 from spark_kafka_sink.spark.report_store import replace_file
 
 if TYPE_CHECKING:

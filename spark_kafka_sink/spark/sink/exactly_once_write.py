@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.config.sink_options import ExactlyOnceOptions
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.model import PartitionAcks, PreparedTransaction, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer

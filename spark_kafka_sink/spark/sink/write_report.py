@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink import display
-from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
-from spark_kafka_sink.config.named_files import pinned_target
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists, pinned_target
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition, known_offset

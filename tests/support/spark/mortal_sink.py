@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
-    from spark_kafka_sink.config.sink_options import SinkOptions
+    from spark_kafka_sink.config.sink_options import ExactlyOnceOptions, SinkOptions
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
 
 #: Places in a task; those of the driver are the values of `Point`.

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
-from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.config.sink_options import ExactlyOnceOptions, SinkOptions
 from spark_kafka_sink.errors import ConfigError
 
 GIVEN = {

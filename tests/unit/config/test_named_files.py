@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.config.allow_lists import PATHS
-from spark_kafka_sink.config.named_files import (
+from spark_kafka_sink.config.allow_lists import (
     MAX_BYTES,
+    PATHS,
     pinned_file,
     pinned_target,
     read_named_file,

@@ -10,7 +10,7 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.metrics.kafka_metric import RecordingLevel
-from spark_kafka_sink.metrics.stats import Max
+from spark_kafka_sink.metrics.sensor import Max
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.messages.metadata import (
     MetadataResponse,

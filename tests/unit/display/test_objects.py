@@ -14,8 +14,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from spark_kafka_sink import AdminClient, KafkaProducer, RecordMetadata
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.devbroker.topic_records import TopicRecords
-from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
-from spark_kafka_sink.metrics.metrics_by_name import MetricsByName
+from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, MetricsByName
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, AcksByPartition, PartitionAcks, TopicPartition
 from spark_kafka_sink.record.decode import Header, Record

@@ -12,7 +12,7 @@ import pytest
 
 from spark_kafka_sink import transactions
 from spark_kafka_sink.admin.records import KeyValue
-from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
+from spark_kafka_sink.config.sink_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.errors import MixedError, OvertakenError

@@ -8,7 +8,7 @@ import pytest
 from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
 from spark_kafka_sink.metrics.metrics import Metrics
-from spark_kafka_sink.metrics.stats import Avg
+from spark_kafka_sink.metrics.sensor import Avg
 
 LOGGER = logging.getLogger("test.metrics")
 

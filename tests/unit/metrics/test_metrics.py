@@ -8,8 +8,8 @@ import pytest
 
 from spark_kafka_sink.metrics.kafka_metric import MetricConfig, MetricName, RecordingLevel
 from spark_kafka_sink.metrics.metrics import Metrics
+from spark_kafka_sink.metrics.sensor import Avg, Max
 from spark_kafka_sink.metrics.snapshot import Summary
-from spark_kafka_sink.metrics.stats import Avg, Max
 
 
 class _Clock:

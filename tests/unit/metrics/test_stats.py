@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.metrics.kafka_metric import MetricConfig
-from spark_kafka_sink.metrics.stats import (
+from spark_kafka_sink.metrics.sensor import (
     Avg,
     CountRate,
     CumulativeCount,

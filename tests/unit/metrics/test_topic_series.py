@@ -13,7 +13,7 @@ from spark_kafka_sink.metrics import client_metrics
 from spark_kafka_sink.metrics.client_metrics import TopicSeries
 from spark_kafka_sink.metrics.kafka_metric import MetricConfig
 from spark_kafka_sink.metrics.metrics import Metrics
-from spark_kafka_sink.metrics.stats import Avg
+from spark_kafka_sink.metrics.sensor import Avg
 from spark_kafka_sink.spark.worker import without_collector
 
 

@@ -20,7 +20,7 @@ from spark_kafka_sink.observability import (
     PrometheusExporter,
     StreamEvent,
 )
-from spark_kafka_sink.observability.extras import import_extra
+from spark_kafka_sink.observability.exporters import import_extra
 
 REPORT = {
     "topics": {"out": [{"partition": 0, "records": 90, "bytes": 3000}]},

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import AuthenticationError, KafkaError, NetworkError
-from spark_kafka_sink.security.client_credentials import (
+from spark_kafka_sink.security.oauth_bearer import (
     ClientCredentials,
     access_token,
     check_url,

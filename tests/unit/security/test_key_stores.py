@@ -5,7 +5,7 @@ import sys
 import pytest
 from cryptography.hazmat.primitives.serialization import NoEncryption, load_pem_private_key, pkcs12
 
-from spark_kafka_sink.security.key_stores import (
+from spark_kafka_sink.security.tls import (
     KeyStoreError,
     pem_certificates,
     pem_key,

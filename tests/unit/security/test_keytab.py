@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from spark_kafka_sink.security.keytab import keytab_principals
+from spark_kafka_sink.security.kerberos import keytab_principals
 
 #: An entry as `kadmin.local ktadd` writes it, with an empty key.
 ALICE = bytes.fromhex(

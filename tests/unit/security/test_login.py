@@ -5,7 +5,6 @@ from base64 import urlsafe_b64decode
 
 import pytest
 
-from spark_kafka_sink.security.client_credentials import ClientCredentials
 from spark_kafka_sink.security.login import (
     MskIamToken,
     PasswordLogin,
@@ -15,7 +14,7 @@ from spark_kafka_sink.security.login import (
     UnsecuredToken,
     read_login,
 )
-from spark_kafka_sink.security.oauth_bearer import read_token
+from spark_kafka_sink.security.oauth_bearer import ClientCredentials, read_token
 from spark_kafka_sink.security.sasl import SaslMechanism
 
 KAFKA = "org.apache.kafka.common.security"

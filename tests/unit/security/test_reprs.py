@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.security.kerberos import KerberosLogin
-from spark_kafka_sink.security.key_stores import KeyPair
 from spark_kafka_sink.security.login import PasswordLogin, TokenFile, TokenLogin, TokenSettings
 from spark_kafka_sink.security.sasl import SaslMechanism
-from spark_kafka_sink.security.tls import TlsSettings
+from spark_kafka_sink.security.tls import KeyPair, TlsSettings
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from spark_kafka_sink.security.key_stores import pkcs12_certificates, pkcs12_key_pair
+from spark_kafka_sink.security.tls import pkcs12_certificates, pkcs12_key_pair
 from tests.support.security.certificates import CLIENT_NAME, STORE_PASSWORD
 
 

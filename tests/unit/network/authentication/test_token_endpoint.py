@@ -14,7 +14,7 @@ from spark_kafka_sink.network.authentication.token_sources import (
     _SocketUntil,
     fetch_token,
 )
-from spark_kafka_sink.security.client_credentials import ClientCredentials
+from spark_kafka_sink.security.oauth_bearer import ClientCredentials
 from tests.support.security.secure_front import server_context
 from tests.support.security.secured import jaas
 from tests.support.security.token_endpoint import TokenEndpoint
