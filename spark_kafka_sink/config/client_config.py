@@ -163,12 +163,7 @@ class GivenSettings(NamedTuple):
         )
 
     def __contains__(self, name: object) -> bool:
-        """Return whether the user gave this setting."""
         return name in self.settings
-
-    def only(self, name: str, other: str) -> bool:
-        """Return whether the user gave the first of two settings, but not the second."""
-        return name in self.settings and other not in self.settings
 
     def error(self, sentence: str) -> ConfigError:
         """Return an error whose message is a sentence that begins with a setting's name."""
@@ -265,13 +260,15 @@ class ClientConfig(ABC):
         given = GivenSettings.resolve(settings, prefix, ConfigDef.of(cls), cls._refused)
         values = given.parse()
         cls._settle(values, given)
-        if given.only("reconnect.backoff.ms", "reconnect.backoff.max.ms"):
+        if "reconnect.backoff.ms" in given and "reconnect.backoff.max.ms" not in given:
             # As CommonClientConfigs.postProcessReconnectBackoffConfigs: the backoff is constant.
             values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
         security = security_settings(
             values, prefix=prefix, secret=given.secret, secret_texts=given.secret_texts
         )
-        _check_security(security, given)
+        problem = setting_without_effect(security.security_protocol, given.settings)
+        if problem is not None:
+            raise given.error(problem)
         return cls(
             **{attribute_name(name): value for name, value in values.items()},
             security=security,
@@ -292,13 +289,7 @@ class ClientConfig(ABC):
         """Pickle the references, not their values."""
         if self._origin is None:
             return _restore, (type(self), self._values())
-        origin = self._origin
-        return _configure, (
-            type(self),
-            origin.settings,
-            origin.prefix,
-            self.allow_auto_create_topics,
-        )
+        return _configure, (type(self), *self._origin, self.allow_auto_create_topics)
 
     def _values(self) -> dict[str, Any]:
         """Return the values of all fields, first the settings in the order of their table."""
@@ -321,12 +312,6 @@ def _configure(
 ) -> _C:
     config = cls.from_mapping(settings, prefix=prefix)
     return replace(config, allow_auto_create_topics=allow_auto_create_topics)
-
-
-def _check_security(security: SecuritySettings, given: GivenSettings) -> None:
-    problem = setting_without_effect(security.security_protocol, given.settings)
-    if problem is not None:
-        raise given.error(problem)
 
 
 def _plugins(

@@ -103,20 +103,17 @@ class Password:
         return HIDDEN
 
     def __bool__(self) -> bool:
-        """Return whether the secret is not empty."""
         return bool(self.value)
 
     def __eq__(self, other: object) -> bool:
-        """Compare the secrets."""
         return isinstance(other, Password) and self.value == other.value
 
     def __hash__(self) -> int:
-        """Hash the secret, consistently with `==`."""
         return hash((Password, self.value))
 
 
 class Validator(Protocol):
-    """A check of the values of a setting; its `str()` appears in the documentation."""
+    """A check of the values of a setting; its `str()` appears in docs, in the form of Kafka's."""
 
     def problem(self, value: Any) -> str | None:
         """Return what is wrong with the value, as the end of a sentence; None if it is valid."""
@@ -130,7 +127,6 @@ class Range:
     high: float | None = None
 
     def __str__(self) -> str:
-        """Format it as Kafka's documentation does."""
         return f"[{self.low},...]" if self.high is None else f"[{self.low},...,{self.high}]"
 
     def problem(self, value: float) -> str | None:
@@ -150,7 +146,6 @@ class RangeOr:
     other: int
 
     def __str__(self) -> str:
-        """Format it as Kafka's documentation does."""
         return f"{self.range} or {self.other}"
 
     def problem(self, value: int) -> str | None:
@@ -167,7 +162,6 @@ class OneOf:
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Format it as Kafka's documentation does."""
         return f"[{', '.join(self.words)}]"
 
     def problem(self, value: str) -> str | None:
@@ -182,7 +176,6 @@ class OneOfAnyCase:
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Format it as Kafka's documentation does."""
         return f"(case insensitive) [{self._list()}]"
 
     def problem(self, value: str) -> str | None:
@@ -198,7 +191,6 @@ class NotEmpty:
     """A text or a secret of at least one character (Java's `NonEmptyString`)."""
 
     def __str__(self) -> str:
-        """Format it as Kafka's documentation does."""
         return "non-empty string"
 
     def problem(self, value: str | Password) -> str | None:
@@ -228,7 +220,6 @@ class RequestName(RequestText):
     """A text that a request can hold, of at least one character."""
 
     def __str__(self) -> str:
-        """Format it as Kafka's documentation does."""
         return str(NotEmpty())
 
     def problem(self, value: str) -> str | None:

@@ -40,7 +40,7 @@ from spark_kafka_sink.config.config_def import (
     declared_in,
     setting,
 )
-from spark_kafka_sink.config.iso_durations import duration_ns
+from spark_kafka_sink.config.durations import duration_ns
 from spark_kafka_sink.config.plugin_reference import (
     ASSIGNORS,
     DESERIALIZERS,
@@ -237,7 +237,6 @@ class _Reset:
     """The values of auto.offset.reset (Java's `AutoOffsetResetStrategy.Validator`)."""
 
     def __str__(self) -> str:
-        """Format them as Kafka's documentation does."""
         return f"[latest, earliest, none, {_BY_DURATION}PnDTnHnMn.nS]"
 
     def problem(self, value: str) -> str | None:

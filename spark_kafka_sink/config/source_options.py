@@ -31,6 +31,7 @@ from spark_kafka_sink.config.consumer_config import (
     WITHOUT_EFFECT,
     ConsumerConfig,
 )
+from spark_kafka_sink.config.durations import milliseconds
 from spark_kafka_sink.config.offset_specs import (
     Latest,
     OffsetSpec,
@@ -42,7 +43,7 @@ from spark_kafka_sink.config.offset_specs import (
 )
 from spark_kafka_sink.config.plugin_reference import TOKEN_SOURCES, check_importable
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
-from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF, milliseconds
+from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:

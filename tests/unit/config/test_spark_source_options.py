@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_sink.config.durations import milliseconds
 from spark_kafka_sink.config.offset_specs import (
     Earliest,
     GlobalTimestamp,
@@ -15,7 +16,6 @@ from spark_kafka_sink.config.offset_specs import (
     Timestamps,
 )
 from spark_kafka_sink.config.source_options import SourceOptions
-from spark_kafka_sink.config.source_table import milliseconds
 from spark_kafka_sink.errors import ConfigError
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "spark_source_options.json").read_text())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.config.config_def import LONG_MAX
-from spark_kafka_sink.config.source_table import TimeText, milliseconds
+from spark_kafka_sink.config.durations import TimeText, milliseconds
 
 
 @pytest.mark.parametrize(
