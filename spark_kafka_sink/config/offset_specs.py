@@ -380,8 +380,8 @@ def batch_range(values: Mapping[str, Any]) -> tuple[Position, Position]:
     """Return where a batch starts and ends: `earliest` and `latest` unless set."""
     start = _position(values, STARTS, Earliest(), BATCH_START)
     end = _position(values, ENDS, Latest(), BATCH_END)
-    _check_batch_start(start)
-    _check_batch_end(end)
+    _check_reads_something(start, Latest, " in a batch, which would read nothing", BATCH_START)
+    _check_reads_something(end, Earliest, ", since the batch would read nothing", BATCH_END)
     match start.spec, end.spec:
         case SpecificOffsets() as first, SpecificOffsets() as last:
             # What the partitions of a topic are is not known yet.
@@ -440,31 +440,18 @@ def _naming(option: str, text: str, accepted: Accepted) -> Iterator[None]:
         raise ConfigError(f"{option} {error}: write {accepted.values}, not {shown(text)}") from None
 
 
-def _check_batch_start(start: Position) -> None:
-    if isinstance(start.spec, Latest):
-        raise ConfigError(
-            f"{start.option} must not be latest in a batch, which would read nothing: write "
-            f"{BATCH_START.values}"
-        )
-    target = _first_with(start.spec, LATEST_OFFSET)
+def _check_reads_something(
+    position: Position, empty: type[Earliest | Latest], consequence: str, accepted: Accepted
+) -> None:
+    """Raise ConfigError for a start at the latest offsets, or an end at the earliest ones."""
+    offset = LATEST_OFFSET if empty is Latest else EARLIEST_OFFSET
+    refused = f"{position.option} must not be {_STAND_INS[offset]}"
+    if isinstance(position.spec, empty):
+        raise ConfigError(f"{refused}{consequence}: write {accepted.values}")
+    target = _first_with(position.spec, offset)
     if target is not None:
         raise ConfigError(
-            f"{start.option} must not be latest (-1) for {target} in a batch, which would read "
-            f"nothing: write {BATCH_START.numbers}"
-        )
-
-
-def _check_batch_end(end: Position) -> None:
-    if isinstance(end.spec, Earliest):
-        raise ConfigError(
-            f"{end.option} must not be earliest, since the batch would read nothing: write "
-            f"{BATCH_END.values}"
-        )
-    target = _first_with(end.spec, EARLIEST_OFFSET)
-    if target is not None:
-        raise ConfigError(
-            f"{end.option} must not be earliest (-2) for {target}, since the batch would read "
-            f"nothing: write {BATCH_END.numbers}"
+            f"{refused} ({offset}) for {target}{consequence}: write {accepted.numbers}"
         )
 
 
