@@ -208,14 +208,7 @@ NANOSECONDS_PER_SECOND = 1e9
 class Sensor:
     """A sequence of values and its metrics; created by `Metrics.sensor`, thread-safe."""
 
-    __slots__ = (
-        "_enabled",
-        "_lock",
-        "_register",
-        "_windows",
-        "metric_names",
-        "name",
-    )
+    __slots__ = ("_enabled", "_lock", "_register", "_windows", "metric_names", "name")
 
     def __init__(
         self,

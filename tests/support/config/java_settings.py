@@ -12,7 +12,7 @@ from spark_kafka_sink.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spark_kafka_sink.config.config_def import ConfigKey
+    from spark_kafka_sink.config.config_def import ConfigKey, RefusedSetting
 
 _GOLDENS = Path(__file__).parents[2] / "unit" / "config" / "golden"
 #: Values that the Java clients accept and ours reject, and why.
@@ -48,6 +48,8 @@ class Comparison:
 
     java: dict[str, Any]
     definitions: Iterable[ConfigKey]
+    #: The settings of Java's client that ours does not support.
+    refused: Mapping[str, RefusedSetting]
     config: type[Config]
     #: The settings that a configuration must have.
     required: Mapping[str, object] = field(
@@ -59,12 +61,20 @@ class Comparison:
     stricter: Mapping[str, set[str]] = field(default_factory=lambda: STRICTER)
     #: Other settings that are needed to satisfy rules between settings, which Java checks later.
     related: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    #: Settings that Java does not have.
+    ours: frozenset[str] | set[str] = frozenset()
+    #: Settings of ours that are not those of Java's client itself.
+    others: frozenset[str] | set[str] = frozenset()
+
+    @property
+    def keys(self) -> dict[str, ConfigKey]:
+        """Our settings by their names."""
+        return {key.name: key for key in self.definitions}
 
     @property
     def tried(self) -> list[str]:
         """The settings of ours of which Java has judged values."""
-        names = {key.name for key in self.definitions}
-        return [name for name in self.java["single"] if name in names]
+        return [name for name in self.java["single"] if name in self.keys]
 
     def java_definition(self, name: str) -> tuple[str, str, str]:
         """Return the type, the importance and the default of a setting in Java."""
