@@ -54,7 +54,7 @@ from spark_kafka_sink.cluster_command import (
 )
 from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF, AdminConfig
-from spark_kafka_sink.config.iso_durations import duration_ns
+from spark_kafka_sink.config.durations import duration_ns
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import AdminError, BrokerError, ConfigError, KafkaError
 from spark_kafka_sink.model import TopicPartition

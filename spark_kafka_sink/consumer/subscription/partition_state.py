@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.config.iso_durations import duration_ns
+from spark_kafka_sink.config.durations import duration_ns
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
