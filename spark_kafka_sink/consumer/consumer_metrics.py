@@ -14,8 +14,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.metrics.client_metrics import (ConnectionMetrics, MetricGroup, TopicSeries)
-from spark_kafka_sink.metrics.sensor import (Avg, CountRate, CumulativeCount, CumulativeSum, Max, NANOSECONDS_PER_SECOND, Negated, Sensor)
+from spark_kafka_sink.metrics.client_metrics import ConnectionMetrics, MetricGroup, TopicSeries
+from spark_kafka_sink.metrics.sensor import (
+    NANOSECONDS_PER_SECOND,
+    Avg,
+    CountRate,
+    CumulativeCount,
+    CumulativeSum,
+    Max,
+    Negated,
+    Sensor,
+)
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.net.sasl_servers import TokenRules
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol, host_and_port
-from spark_kafka_sink.security.key_stores import PEM
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import MIN_ITERATIONS
-from spark_kafka_sink.security.tls import ClientAuth, TlsSettings
+from spark_kafka_sink.security.tls import PEM, ClientAuth, TlsSettings
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

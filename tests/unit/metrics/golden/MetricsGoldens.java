@@ -99,7 +99,7 @@ public class MetricsGoldens {
             time.nowMs += quanta * QUANTUM_MS;
             Map<String, Object> row = new LinkedHashMap<>();
             row.put("ms", time.nowMs);
-            // The first is a value: what a reading before it does is told in metrics/stats.py.
+            // The first is a value: what a reading before it does is told in metrics/sensor.py.
             if (step == 0 || random.nextInt(3) > 0) {
                 double value = random.nextInt(2001) - 1000;
                 sensor.record(value);
