@@ -247,28 +247,20 @@ def encode_offsets(
     now_ms: int,
 ) -> list[tuple[bytes, bytes | None]]:
     """Encode a group's offsets; None deletes one."""
-    return [
-        (
-            encode_versioned(
-                OffsetCommitKey(
-                    group=group_id, topic=partition.topic, partition=partition.partition
-                ),
-                OFFSET_COMMIT_KEY,
-            ),
-            None
-            if committed is None
-            else encode_versioned(
-                OffsetCommitValue(
-                    offset=committed.offset,
-                    leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                    commit_timestamp=now_ms,
-                ),
-                OFFSET_COMMIT_VALUE,
-            ),
-        )
-        for partition, committed in offsets
-    ]
+    records = []
+    for (topic, index), committed in offsets:
+        key = OffsetCommitKey(group=group_id, topic=topic, partition=index)
+        value = None
+        if committed is not None:
+            offset_commit = OffsetCommitValue(
+                offset=committed.offset,
+                leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                commit_timestamp=now_ms,
+            )
+            value = encode_versioned(offset_commit, OFFSET_COMMIT_VALUE)
+        records.append((encode_versioned(key, OFFSET_COMMIT_KEY), value))
+    return records
 
 
 def decode_offset(

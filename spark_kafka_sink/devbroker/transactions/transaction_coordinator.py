@@ -30,6 +30,7 @@ import logging
 import math
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -510,12 +511,8 @@ def encode_transaction(
     if metadata.state is TransactionState.DEAD:
         return key, None
     partitions = tuple(
-        PartitionsSchema(
-            topic=topic, partition_ids=tuple(topic_partition.partition for topic_partition in group)
-        )
-        for topic, group in groupby(
-            sorted(metadata.partitions), key=lambda topic_partition: topic_partition.topic
-        )
+        PartitionsSchema(topic=topic, partition_ids=tuple(index for _, index in group))
+        for topic, group in groupby(sorted(metadata.partitions), key=attrgetter("topic"))
     )
     value = TransactionLogValue(
         producer_id=metadata.producer_id,

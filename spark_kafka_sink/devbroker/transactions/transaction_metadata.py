@@ -199,19 +199,15 @@ class TransactionMetadata:
 
     def complete(self, now_ms: int) -> None:
         """Complete the transaction, whose markers are all written (prepareComplete)."""
-        producer_id = self.producer_id
-        rotates = (
-            self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID
-        )
+        producer_id, epoch = self.identity_after_completion
         self._move(
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT
             else TransactionState.COMPLETE_ABORT,
-            self.next_producer_id if rotates else producer_id,
+            producer_id,
             now_ms,
         )
-        if rotates:
-            self.producer_epoch = 0
+        self.producer_epoch = epoch
         self.next_producer_id = NO_PRODUCER_ID
         self.partitions = set()
 
