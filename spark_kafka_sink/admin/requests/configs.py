@@ -14,7 +14,7 @@ from spark_kafka_sink.admin.values import (
     ConfigSource,
     ConfigSynonym,
 )
-from spark_kafka_sink.errors import BrokerError, NetworkError
+from spark_kafka_sink.errors import BrokerError, KafkaError, NetworkError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import describe_configs, incremental_alter_configs
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopicConfigs
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
     from spark_kafka_sink.admin.values import AlterConfigOp
-    from spark_kafka_sink.errors import KafkaError
 
 ResultT = TypeVar(
     "ResultT",

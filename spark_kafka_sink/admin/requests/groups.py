@@ -27,7 +27,7 @@ from spark_kafka_sink.admin.values import (
     authorized_operations,
 )
 from spark_kafka_sink.errors import BrokerError, DecodeError, KafkaError, UnsupportedVersionError
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.group_offsets import (
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
     from spark_kafka_sink.admin.item_requests import Routes
-    from spark_kafka_sink.model import Node, OffsetAndMetadata
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.messages import offset_fetch
     from spark_kafka_sink.protocol.schema import ApiRequest

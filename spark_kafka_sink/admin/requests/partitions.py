@@ -9,7 +9,7 @@ from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.requests.topics import metadata_call, nodes_of
 from spark_kafka_sink.admin.transaction_values import OpenProducer
 from spark_kafka_sink.admin.values import ListedOffset, OffsetSpec, ProducerState
-from spark_kafka_sink.errors import UnsupportedVersionError
+from spark_kafka_sink.errors import KafkaError, UnsupportedVersionError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
-    from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 
 #: The first ListOffsets version that accepts each of these.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, check, error_in
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, Destination, check, error_in
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.requests.configs import config_entry
 from spark_kafka_sink.admin.values import (
@@ -29,7 +29,6 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.admin.cluster_calls import Destination
     from spark_kafka_sink.admin.values import NewPartitions, NewTopic
     from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions

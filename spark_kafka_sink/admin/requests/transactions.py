@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, LeaderOf, check, error_in
-from spark_kafka_sink.admin.item_requests import ItemRequest, split
+from spark_kafka_sink.admin.item_requests import ItemRequest, Routes, split
 from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
     EndAnswer,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls
-    from spark_kafka_sink.admin.item_requests import Routes
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.schema import Records
