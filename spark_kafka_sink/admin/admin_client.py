@@ -6,6 +6,7 @@ the answer. The rule for errors is in the docstring of the class, and in `all_of
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from spark_kafka_sink.admin.arguments import (
@@ -319,10 +320,7 @@ class AdminClient(BlockingClient):
         chosen_states = among("states", states, GROUP_STATES)
         chosen_types = among("types", types, GROUP_TYPES)
         return self._run(
-            lambda calls, deadline: list_all_groups(
-                calls, deadline, states=chosen_states, types=chosen_types
-            ),
-            timeout,
+            partial(list_all_groups, states=chosen_states, types=chosen_types), timeout
         )
 
     def describe_consumer_groups(
@@ -462,19 +460,15 @@ class AdminClient(BlockingClient):
             duration = number_of(min_duration_ms, "min_duration_ms", bits=INT64)
         if transactional_id_pattern is not None:
             text_of(transactional_id_pattern, "transactional_id_pattern")
-        listed = self._run(
-            lambda calls, deadline: list_all_transactions(
-                calls,
-                deadline,
-                states=chosen_states,
-                producer_ids=chosen_ids,
-                min_duration_ms=duration,
-                pattern=transactional_id_pattern,
-                needs_pattern=True,
-            ),
-            timeout,
+        listing = partial(
+            list_all_transactions,
+            states=chosen_states,
+            producer_ids=chosen_ids,
+            min_duration_ms=duration,
+            pattern=transactional_id_pattern,
+            needs_pattern=True,
         )
-        return sorted(set(listed))
+        return sorted(set(self._run(listing, timeout)))
 
     def describe_transactions(
         self, transactional_ids: Iterable[str], *, timeout: float | None = None

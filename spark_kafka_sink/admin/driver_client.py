@@ -8,6 +8,7 @@ the process that uses it, and never pickled.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.admin.blocking_client import BlockingClient
@@ -127,12 +128,7 @@ class DriverClient(BlockingClient):
         Without `states`, all states match. `pattern` (RE2J, for the whole id) expresses the same
         condition for brokers that support patterns (KIP-1152).
         """
-        listed = self._run(
-            lambda calls, deadline: list_all_transactions(
-                calls, deadline, states=states, pattern=pattern
-            ),
-            timeout,
-        )
+        listed = self._run(partial(list_all_transactions, states=states, pattern=pattern), timeout)
         return [listing for listing in listed if accepts(listing.transactional_id)]
 
     def describe_transactions(

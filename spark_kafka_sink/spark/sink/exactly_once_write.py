@@ -78,9 +78,7 @@ class _Kept:
 
     def __init__(self, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
         self.admin = DriverClient(config)
-        self.ledger = Ledger(
-            self.admin, topic=options.ledger_topic, prefix=options.prefix, clock=time.time
-        )
+        self.ledger = _ledger(self.admin, options)
         self.is_checked = False
 
 
@@ -312,13 +310,8 @@ class ExactlyOnceWrite:
         """Raise OvertakenError if the ledger shows a newer driver: brokers do not report it."""
         try:
             with DriverClient(self.config) as admin:
-                ledger = Ledger(
-                    admin,
-                    topic=self.options.ledger_topic,
-                    prefix=self.options.prefix,
-                    clock=time.time,
-                )
-                state = ledger.read(Budget.of(time.monotonic, _LEDGER_SECONDS))
+                budget = Budget.of(time.monotonic, _LEDGER_SECONDS)
+                state = _ledger(admin, self.options).read(budget)
         except KafkaError as unread:
             logger.warning(
                 "a task's transaction timed out or was ended by another process; could not find "
@@ -381,6 +374,10 @@ class ExactlyOnceWrite:
                 self.options.prefix,
                 error,
             )
+
+
+def _ledger(admin: DriverClient, options: ExactlyOnceOptions) -> Ledger:
+    return Ledger(admin, topic=options.ledger_topic, prefix=options.prefix, clock=time.time)
 
 
 def _check(admin: DriverClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
