@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_sink import (
@@ -18,6 +20,8 @@ from spark_kafka_sink import (
     KafkaError,
     ResourceType,
 )
+from spark_kafka_sink.devbroker.net.faults import AlterResponse
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.admin.admin_errors import failed
 from tests.support.admin.late_calls import end_at_back_off
 
@@ -106,3 +110,21 @@ def test_an_operation_of_a_newer_broker_is_unknown():
     """A number that this version does not know is UNKNOWN and not an error."""
     assert AclOperation.UNKNOWN is AclOperation(99)
     assert ConfigSource.UNKNOWN is ConfigSource(99)
+
+
+@pytest.mark.parametrize(("number", "name"), [(-1, None), (0, None), (1, "BOOLEAN"), (10, None)])
+def test_a_setting_of_an_unknown_type_has_no_type(broker, admin, number, name):
+    """Types are numbers in responses, and a newer broker may have others."""
+
+    def with_type(response):
+        results = tuple(
+            replace(
+                result,
+                configs=tuple(replace(config, config_type=number) for config in result.configs),
+            )
+            for result in response.results
+        )
+        return replace(response, results=results)
+
+    broker.on(ApiKey.DESCRIBE_CONFIGS, AlterResponse(with_type))
+    assert name == admin.describe_configs([DATA])[DATA]["retention.ms"].type_name

@@ -67,3 +67,11 @@ def test_topics_are_deleted_by_older_brokers(broker, admin):
     admin.delete_topics(["data"])
 
     assert {"more"} == admin.list_topics().keys()
+
+
+def test_transactions_are_listed_by_older_brokers_unless_only_long_ones_are_wanted(broker, admin):
+    """ListTransactions has had a shortest duration since version 1 (Kafka 3.8)."""
+    broker.on(ApiKey.API_VERSIONS, up_to(ApiKey.LIST_TRANSACTIONS, 0))
+    assert [] == admin.list_transactions()
+    with pytest.raises(UnsupportedVersionError, match="version 0 has no field duration_filter"):
+        admin.list_transactions(min_duration_ms=1)

@@ -86,6 +86,15 @@ def test_no_more_is_taken_once_the_limit_in_bytes_is_reached(monkeypatch):
     assert 0 == records.taken_bytes
 
 
+def test_records_that_take_exactly_the_limit_are_enough():
+    """The limit is what records may take, not what they must exceed."""
+    decoders = RecordDecoders(max_rows=2, few_records=0)
+    data = batch(*[b"x" * 100] * 4)
+    first = fetched(data, decoders=decoders)
+    first.take(2)
+    assert [0, 1] == offsets(fetched(data, decoders=decoders).take(4, max_bytes=first.taken_bytes))
+
+
 def test_few_records_count_their_headers():
     """Records that no kernel decodes count the same; if they are too large, a kernel does."""
     headers = ((b"", b""),)
