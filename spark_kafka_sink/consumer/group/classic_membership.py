@@ -130,10 +130,6 @@ class HeartbeatTimer:
         """Return whether a heartbeat is due."""
         return now >= self.heartbeat_at
 
-    def time_to_next_heartbeat(self, now: float) -> float:
-        """Return the seconds until the next heartbeat; 0 if it is due."""
-        return max(self.heartbeat_at - now, 0.0)
-
     def has_session_expired(self, now: float) -> bool:
         """Return whether the coordinator has not answered for session.timeout.ms."""
         return now >= self._session_until

@@ -96,10 +96,6 @@ class Subscription:
         """
         return self._topics | self._group_topics
 
-    def needs_metadata(self, topic: str) -> bool:
-        """Return whether the metadata of `topic` are needed."""
-        return topic in self._topics or topic in self._group_topics
-
     def matches_pattern(self, topic: str) -> bool:
         """Return whether this client's pattern matches all of `topic`; False without one."""
         return self.pattern is not None and self.pattern.fullmatch(topic) is not None

@@ -507,11 +507,6 @@ class SubscriptionState:
         """Fetch again, and return what was fetched before the pause."""
         self._state(partition).is_paused = False
 
-    def is_paused(self, partition: TopicPartition) -> bool:
-        """Return whether the partition is assigned and paused."""
-        state = self._assignment.get(partition)
-        return state is not None and state.is_paused
-
     @property
     def paused_partitions(self) -> tuple[TopicPartition, ...]:
         """The assigned partitions that are paused."""

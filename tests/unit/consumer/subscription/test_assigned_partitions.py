@@ -65,13 +65,13 @@ def test_a_removed_partition_loses_its_state(state):
     state.pause(TP0)
     state.assign_from_user([TP1, TP0])
     assert FetchPosition(100) == state.position(TP0)
-    assert state.is_paused(TP0)
+    assert TP0 in state.paused_partitions
     state.assign_from_user([TP1])
     assert not state.is_assigned(TP0)
-    assert not state.is_paused(TP0)
+    assert TP0 not in state.paused_partitions
     state.assign_from_user([TP0, TP1])
     assert state.position(TP0) is None
-    assert not state.is_paused(TP0)
+    assert TP0 not in state.paused_partitions
 
 
 def test_an_assignment_of_the_group_replaces_the_one_before(group_state):
@@ -128,7 +128,7 @@ def test_a_partition_to_be_revoked_is_neither_fetched_nor_initialized(state):
     """A pending revocation stops fetching and look-ups, and is not a pause."""
     state.mark_pending_revocation([TP0])
     assert not state.is_fetchable(TP0)
-    assert not state.is_paused(TP0)
+    assert TP0 not in state.paused_partitions
     state.assign_from_user([TP1])
     assert (TP1,) == state.initializing_partitions
     state.mark_pending_revocation([TP1])
@@ -140,7 +140,7 @@ def test_a_position_that_the_callback_sets_is_kept(group_state):
     group_state.assign_from_subscribed_awaiting_callback([TP0], [TP0])
     assert (TP0,) == group_state.assigned_partitions
     assert (TP0,) == group_state.initializing_partitions
-    assert not group_state.is_paused(TP0)
+    assert TP0 not in group_state.paused_partitions
     group_state.seek(TP0, 100)
     assert not group_state.is_fetchable(TP0)
     group_state.enable_partitions_awaiting_callback([TP0])

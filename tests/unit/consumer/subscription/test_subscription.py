@@ -228,9 +228,9 @@ def test_the_leader_of_a_group_needs_the_topics_of_all_members(state):
     assert {"test1"} == state.subscription.metadata_topics
     state.subscribe({"another"})
     assert {"test1", "another"} == state.subscription.metadata_topics
-    assert state.subscription.needs_metadata("test1")
-    assert state.subscription.needs_metadata("another")
-    assert not state.subscription.needs_metadata("test")
+    assert "test1" in state.subscription.metadata_topics
+    assert "another" in state.subscription.metadata_topics
+    assert "test" not in state.subscription.metadata_topics
     state.subscription.reset_group_topics()
     assert {"another"} == state.subscription.metadata_topics
 
