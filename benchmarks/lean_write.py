@@ -22,14 +22,13 @@ from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENC
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, error_name
 from spark_kafka_sink.protocol.frame import FrameDecoder
-from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from spark_kafka_sink.protocol.registry import decode_response, encode_request
+from spark_kafka_sink.protocol.registry import RequestHeader, decode_response, encode_request
 from spark_kafka_sink.record.arrow.record_columns import record_columns
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.kernel.kernel import (

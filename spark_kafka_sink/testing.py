@@ -41,7 +41,7 @@ from spark_kafka_sink.devbroker.topic_records import TopicRecords
 from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.registry import RequestHeader
 from spark_kafka_sink.record.decode import Header, Record
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.tls import ClientAuth, TlsSettings

@@ -24,18 +24,19 @@ from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.codec import read_message
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.primitives import Reader
 from spark_kafka_sink.protocol.registry import decode_request_header, encode_response, request_class
-from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse, read_message
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
-    from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
+    from spark_kafka_sink.protocol.registry import RequestHeader
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The compiler from declarations to codecs: the wire format of each type in one message version.
+"""Encode and decode messages: a compiler from declarations to the codecs of their versions.
 
 `struct_codec` builds one write and one read function per (class, version), once; encoding and
 decoding then never branch on the version. The bytes cannot cause recursion: nesting is as deep as
@@ -19,38 +19,43 @@ import struct
 from dataclasses import MISSING
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
-from spark_kafka_sink.protocol.field_types import (
+from spark_kafka_sink.protocol.primitives import (
+    MAX_ELEMENTS,
+    MAX_STRING_BYTES,
+    Buffer,
+    Reader,
+    Writer,
+)
+from spark_kafka_sink.protocol.schema import (
     Array,
     BytesType,
     DeclaredField,
     FieldType,
+    Message,
     RecordsType,
     Scalar,
     String,
     Struct,
     declared_fields,
+    slot_setter,
 )
-from spark_kafka_sink.protocol.primitives import MAX_STRING_BYTES, Reader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spark_kafka_sink.protocol.field_types import Records
+    from spark_kafka_sink.protocol.schema import Records
+
+
+M = TypeVar("M", bound=Message)
 
 
 def letter(declared: DeclaredField) -> str:
     """Return the letter of the `struct` module for a field; empty if it is not a number."""
     type_ = declared.spec.type
     return type_.letter if isinstance(type_, Scalar) else ""
-
-
-def slot_setter(message_class: type, name: str) -> Callable[[Any, Any], None]:
-    """Return what sets a field of a new message: frozen, its constructor takes twice as long."""
-    setter: Callable[[Any, Any], None] = vars(message_class)[name].__set__
-    return setter
 
 
 class Numbers:
@@ -510,3 +515,68 @@ class _TaggedFields:
                 set_field(decoded, read_field(content))
                 content.expect_end(f"tagged field {name}")
                 reader.elements_left = content.elements_left
+
+
+#: The codecs found so far, by class and version.
+_CODECS: dict[tuple[type[Message], int], Codec] = {}
+
+
+def _codec(message_class: type[Message], version: int) -> Codec:
+    codec = _CODECS.get((message_class, version))
+    if codec is None:
+        if version not in message_class.versions:
+            raise UnsupportedVersionError(
+                f"{message_class.__name__} has versions {message_class.versions}, not {version}"
+            )
+        flexible = version >= message_class.flexible_from
+        codec = struct_codec(message_class, version, flexible=flexible)
+        _CODECS[message_class, version] = codec
+    return codec
+
+
+def write_message(writer: Writer, message: Message, version: int) -> None:
+    """Append a message to a writer; raises the errors of `encode`."""
+    _codec(type(message), version).write(writer, message)
+
+
+def encode(message: Message, version: int) -> list[Buffer]:
+    """Encode a message as a list of buffers; records are the caller's own buffers, not copies.
+
+    Raises UnsupportedVersionError if the version is not supported or cannot represent the message,
+    and ValueError if a value does not fit its field.
+    """
+    writer = Writer()
+    write_message(writer, message, version)
+    return writer.finish()
+
+
+def encode_bytes(message: Message, version: int) -> bytes:
+    """Encode a message as one bytes object; raises the errors of `encode`."""
+    return b"".join(encode(message, version))
+
+
+def read_message(message_class: type[M], reader: Reader, version: int) -> M:
+    """Read a message that may be followed by more bytes; raises the errors of `decode`."""
+    try:
+        decoded: M = _codec(message_class, version).read(reader)
+    except DecodeError as error:
+        raise DecodeError(f"{message_class.__name__} version {version}: {error}") from error
+    return decoded
+
+
+def decode(
+    message_class: type[M],
+    buffer: Buffer | bytearray,
+    version: int,
+    *,
+    max_elements: int = MAX_ELEMENTS,
+) -> M:
+    """Decode a message that fills the whole buffer; its records are slices of the buffer.
+
+    Raises DecodeError if the bytes are not such a message or have more elements than
+    `max_elements`, and UnsupportedVersionError if the version is not supported.
+    """
+    reader = Reader(buffer, max_elements)
+    decoded = read_message(message_class, reader, version)
+    reader.expect_end(f"{message_class.__name__} version {version}")
+    return decoded

@@ -10,21 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_kafka_sink.protocol.schema import (
-    BYTES,
-    INT32,
-    STRING,
-    Message,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 #: The protocol type of consumer groups in JoinGroup.
 PROTOCOL_TYPE: Final = "consumer"
-#: No version of these messages is flexible.
-_NEVER: Final = 32767
 
 
 @message
@@ -40,7 +29,7 @@ class ConsumerProtocolSubscription(Message):
     """What a member wants, and what it owned before the rebalance."""
 
     versions = VersionRange(0, 3)
-    flexible_from = _NEVER
+    flexible_from = NEVER_FLEXIBLE
 
     topics: tuple[str, ...] = field(array(STRING))
     #: Bytes of the member's assignor.
@@ -58,7 +47,7 @@ class ConsumerProtocolAssignment(Message):
     """What the leader assigns to a member."""
 
     versions = VersionRange(0, 3)
-    flexible_from = _NEVER
+    flexible_from = NEVER_FLEXIBLE
 
     assigned_partitions: tuple[ConsumerProtocolTopicPartitions, ...] = field(
         array(ConsumerProtocolTopicPartitions)

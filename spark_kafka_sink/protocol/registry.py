@@ -5,6 +5,11 @@ A client uses `encode_request` and `decode_response`, a broker `decode_request` 
 
 The messages of an API are in the module of its name, which is imported when they are first needed:
 a worker that writes needs few of them, and starts faster without the others.
+
+The version of a header follows from the API and its version: request header 2 and response header 1
+are the flexible ones (KIP-482). There are two exceptions, so that client and broker understand each
+other before they have negotiated versions (KIP-511): the client id has its old format in every
+version, and an ApiVersions response always has header 0.
 """
 
 from __future__ import annotations
@@ -12,26 +17,75 @@ from __future__ import annotations
 import struct
 from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.codec import decode, read_message, write_message
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.frame import encode_frame
-from spark_kafka_sink.protocol.headers import (
-    RequestHeader,
-    ResponseHeader,
-    request_header_version,
-    response_header_version,
-)
 from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS, Buffer, Reader, Writer
 from spark_kafka_sink.protocol.schema import (
-    AnyRequest,
-    ApiResponse,
-    decode,
-    read_message,
-    write_message,
+    INT16,
+    INT32,
+    LEGACY_STRING,
+    Message,
+    VersionRange,
+    field,
+    message,
 )
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
+
+
+@message
+class RequestHeader(Message):
+    """The header that identifies a request and its version.
+
+    `request_api_key` is the number of the API, `request_api_version` the version of the request,
+    and `client_id` the client's name (`client.id`).
+
+    >>> RequestHeader(
+    ...     request_api_key=ApiKey.PRODUCE,
+    ...     request_api_version=9,
+    ...     correlation_id=1,
+    ...     client_id="orders",
+    ... ).client_id
+    'orders'
+    """
+
+    versions = VersionRange(1, 2)
+    flexible_from = 2
+
+    request_api_key: int = field(INT16)
+    request_api_version: int = field(INT16)
+    #: Chosen by the client; the response repeats it.
+    correlation_id: int = field(INT32)
+    client_id: str | None = field(LEGACY_STRING, nullable="1+", default=None)
+
+
+@message
+class ResponseHeader(Message):
+    """The header that identifies the request to which a response belongs."""
+
+    versions = VersionRange(0, 1)
+    flexible_from = 1
+
+    correlation_id: int = field(INT32)
+
+
+def request_header_version(api_key: ApiKey, api_version: int) -> int:
+    """Return the header version of a request of this API and version."""
+    return 2 if api_version >= api_key.flexible_from else 1
+
+
+def response_header_version(api_key: ApiKey, api_version: int) -> int:
+    """Return the header version of the response to a request of this API and version."""
+    if api_key is ApiKey.API_VERSIONS:
+        return 0
+    return 1 if api_version >= api_key.flexible_from else 0
+
 
 #: All APIs that this package supports.
 SUPPORTED: Final = (
@@ -104,7 +158,7 @@ def response_class(api_key: ApiKey) -> type[ApiResponse]:
 
 
 def encode_request(header: RequestHeader, request: AnyRequest) -> list[Buffer]:
-    """Encode a framed request in the header's version; raises the errors of `schema.encode`."""
+    """Encode a framed request in the header's version; raises the errors of `codec.encode`."""
     version = header.request_api_version
     writer = Writer()
     write_message(writer, header, request_header_version(request.api_key, version))
@@ -133,7 +187,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, memoryview]:
 def decode_request(frame: Buffer) -> tuple[RequestHeader, AnyRequest]:
     """Decode a request from a frame without its size.
 
-    Raises DecodeError as `decode_request_header` and `schema.decode` do, and
+    Raises DecodeError as `decode_request_header` and `codec.decode` do, and
     UnsupportedVersionError if the API or its version is not supported.
     """
     header, body = decode_request_header(frame)
@@ -142,7 +196,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, AnyRequest]:
 
 
 def encode_response(correlation_id: int, response: ApiResponse, version: int) -> list[Buffer]:
-    """Encode a framed response; raises the errors of `schema.encode`."""
+    """Encode a framed response; raises the errors of `codec.encode`."""
     writer = Writer()
     header = ResponseHeader(correlation_id=correlation_id)
     write_message(writer, header, response_header_version(response.api_key, version))
@@ -168,7 +222,7 @@ def decode_response(
     """Decode the response to a request of this API and version; return it with its correlation id.
 
     A broker that does not support the version of an ApiVersions request responds in version 0
-    (KIP-511), with UNSUPPORTED_VERSION in `error_code`. Raises DecodeError as `schema.decode` does.
+    (KIP-511), with UNSUPPORTED_VERSION in `error_code`. Raises DecodeError as `codec.decode` does.
     """
     reader = Reader(frame, _MAX_HEADER_ELEMENTS)
     header = read_message(ResponseHeader, reader, response_header_version(api_key, version))

@@ -1,4 +1,4 @@
-"""Messages as data: one declaration per message, from which both codecs are built.
+"""The vocabulary of message declarations: types, version ranges, fields, requests and responses.
 
 A message is a class with one line per field, in wire order, in the terms of Kafka's own schemas:
 
@@ -12,14 +12,20 @@ on the wire, and takes its default when decoded. So every field that some versio
 default, and so has every tagged field (KIP-482), which is omitted if it equals its default.
 Encoding another value in a version that lacks the field raises UnsupportedVersionError unless the
 field is `ignorable`, which means that it may be dropped.
+
+This is data only; `codec.py` builds both codecs from it. The modules of messages import all of
+`__all__`: it is the language that they are written in.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+import uuid
+from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
+    Any,
     ClassVar,
     Generic,
     TypeAlias,
@@ -28,29 +34,12 @@ from typing import (
     get_args,
 )
 
-from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
-from spark_kafka_sink.protocol.codec import Codec, struct_codec
-from spark_kafka_sink.protocol.field_types import (
-    BOOL,
-    BYTES,
-    FLOAT64,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    LEGACY_STRING,
-    RECORDS,
-    STRING,
-    UUID,
-    Records,
-    VersionRange,
-    array,
-    field,
-)
-from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS, Buffer, Reader, Writer
+from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from spark_kafka_sink.protocol.api_keys import NEVER_FLEXIBLE, ApiKey
+from spark_kafka_sink.protocol.primitives import ZERO_UUID, Buffer, Reader, Writer
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.protocol.api_keys import ApiKey
+    from collections.abc import Callable
 
 __all__ = [
     "BOOL",
@@ -61,29 +50,182 @@ __all__ = [
     "INT32",
     "INT64",
     "LEGACY_STRING",
+    "NEVER_FLEXIBLE",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
     "RECORDS",
     "STRING",
     "UUID",
-    "AnyRequest",
-    "ApiMessage",
+    "ZERO_UUID",
+    "ApiKey",
     "ApiRequest",
     "ApiResponse",
     "Message",
     "Records",
-    "ResponseT",
+    "Uuid",
     "VersionRange",
     "array",
-    "decode",
-    "encode",
-    "encode_bytes",
     "field",
     "message",
-    "read_message",
-    "write_message",
 ]
 
-M = TypeVar("M", bound="Message")
 T = TypeVar("T")
+
+#: A topic id in Python; `UUID` is its type on the wire.
+Uuid: TypeAlias = uuid.UUID
+#: The value of a records field. Decoded, it is a memoryview into the message, or None.
+Records: TypeAlias = bytes | memoryview | list[Buffer] | tuple[Buffer, ...]
+
+_OPEN_END = 32767
+_SPEC = "kafka"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VersionRange:
+    """The versions from `min` to `max`, inclusive."""
+
+    min: int
+    max: int
+
+    def __contains__(self, version: int) -> bool:
+        return self.min <= version <= self.max
+
+    def __str__(self) -> str:
+        """Format the range as Kafka's schemas do."""
+        return f"{self.min}+" if self.max == _OPEN_END else f"{self.min}-{self.max}"
+
+    @classmethod
+    def parse(cls, text: str) -> VersionRange:
+        """Parse the notation of Kafka's schemas: "3+", "0-12" or "4"."""
+        if text.endswith("+"):
+            return cls(int(text[:-1]), _OPEN_END)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scalar:
+    """A value that always takes `size` bytes and is never null."""
+
+    write: Callable[[Writer, Any], None]
+    read: Callable[[Reader], Any]
+    size: int
+    #: The letter of the `struct` module that stands for it; empty if there is none.
+    letter: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class String:
+    """UTF-8 text; with `compact` its length is a varint in flexible versions."""
+
+    compact: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BytesType:
+    """Opaque bytes, copied when encoded and decoded."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordsType:
+    """Record batches: bytes that are never copied."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Struct:
+    """The fields of a class declared with `message`, one after the other."""
+
+    message_class: type
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Array:
+    """Any number of values of one type, none of them null; a tuple in Python."""
+
+    element: FieldType
+
+
+FieldType: TypeAlias = Scalar | String | BytesType | RecordsType | Struct | Array
+
+BOOL = Scalar(Writer.write_bool, Reader.read_bool, 1, "?")
+INT8 = Scalar(Writer.write_int8, Reader.read_int8, 1, "b")
+INT16 = Scalar(Writer.write_int16, Reader.read_int16, 2, "h")
+INT32 = Scalar(Writer.write_int32, Reader.read_int32, 4, "i")
+INT64 = Scalar(Writer.write_int64, Reader.read_int64, 8, "q")
+FLOAT64 = Scalar(Writer.write_float64, Reader.read_float64, 8, "d")
+UUID = Scalar(Writer.write_uuid, Reader.read_uuid, 16)
+STRING = String()
+#: A string with a two-byte length even in flexible versions: the header's client id.
+LEGACY_STRING = String(compact=False)
+BYTES = BytesType()
+RECORDS = RecordsType()
+
+
+def array(element: FieldType | type) -> Array:
+    """Declare an array of a type or of a message class."""
+    return Array(_field_type(element))
+
+
+def _field_type(declared: FieldType | type) -> FieldType:
+    return Struct(declared) if isinstance(declared, type) else declared
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """The wire properties of a field, as passed to `field`."""
+
+    type: FieldType
+    versions: VersionRange
+    nullable: VersionRange | None
+    tag: int | None
+    ignorable: bool
+
+
+def field(
+    type: FieldType | type,  # noqa: A002 - the word of Kafka's schemas
+    *,
+    versions: str = "0+",
+    nullable: str | None = None,
+    tag: int | None = None,
+    ignorable: bool = False,
+    default: Any = dataclasses.MISSING,
+) -> Any:
+    """Declare a field: its type, and the message versions in which it exists and may be null.
+
+    A tagged field is tagged in all its versions. A field without a default must be passed to the
+    constructor.
+    """
+    spec = FieldSpec(
+        _field_type(type),
+        VersionRange.parse(versions),
+        None if nullable is None else VersionRange.parse(nullable),
+        tag,
+        ignorable,
+    )
+    if nullable is not None and isinstance(spec.type, Scalar):
+        raise TypeError(f"{spec.type} cannot be null")
+    # A repr omits records: they are long, and users' data must not get into logs.
+    shown = not isinstance(spec.type, RecordsType)
+    return dataclasses.field(default=default, metadata={_SPEC: spec}, repr=shown)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeclaredField:
+    """A field of a message class."""
+
+    name: str
+    spec: FieldSpec
+    #: `dataclasses.MISSING` if there is none.
+    default: Any
+
+
+def declared_fields(message_class: type) -> list[DeclaredField]:
+    """Return the fields of a message class in declaration order."""
+    return [
+        DeclaredField(declared.name, declared.metadata[_SPEC], declared.default)
+        for declared in dataclasses.fields(message_class)
+    ]
 
 
 class Message:
@@ -118,9 +260,16 @@ class ApiMessage(Message):
 
 
 class ApiResponse(ApiMessage):
-    """A response."""
+    """A response. It belongs to the API of its `request`, and has the same versions."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, request: type[AnyRequest] | None = None) -> None:
+        # `message` makes the class a second time, when it has the attributes.
+        if request is not None:
+            cls.api_key = request.api_key
+            cls.versions = request.versions
+        super().__init_subclass__()
 
 
 #: The response to a request, for functions that return it.
@@ -147,70 +296,79 @@ AnyRequest: TypeAlias = ApiRequest[ApiResponse]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def message(cls: type[T]) -> type[T]:
-    """Make a class of `field` declarations a frozen dataclass with keyword-only arguments."""
-    return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    """Make a class of `field` declarations a frozen dataclass with keyword-only arguments.
 
-
-#: The codecs found so far, by class and version.
-_CODECS: dict[tuple[type[Message], int], Codec] = {}
-
-
-def _codec(message_class: type[Message], version: int) -> Codec:
-    codec = _CODECS.get((message_class, version))
-    if codec is None:
-        if version not in message_class.versions:
-            raise UnsupportedVersionError(
-                f"{message_class.__name__} has versions {message_class.versions}, not {version}"
-            )
-        flexible = version >= message_class.flexible_from
-        codec = struct_codec(message_class, version, flexible=flexible)
-        _CODECS[message_class, version] = codec
-    return codec
-
-
-def write_message(writer: Writer, message: Message, version: int) -> None:
-    """Append a message to a writer; raises the errors of `encode`."""
-    _codec(type(message), version).write(writer, message)
-
-
-def encode(message: Message, version: int) -> list[Buffer]:
-    """Encode a message as a list of buffers; records are the caller's own buffers, not copies.
-
-    Raises UnsupportedVersionError if the version is not supported or cannot represent the message,
-    and ValueError if a value does not fit its field.
+    A process imports hundreds of messages, but creates and compares few of them. So no class has
+    methods compiled for it, as `dataclass` does; only a constructor, once it is called.
     """
-    writer = Writer()
-    write_message(writer, message, version)
-    return writer.finish()
+    declare = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)
+    made: Any = declare(cls)
+    # With the class, there is a tuple of values even of a class with one field or none.
+    made.values_of = attrgetter("__class__", *(each.name for each in dataclasses.fields(made)))
+    for method in (_init, _repr, _eq, _hash, _setattr, _delattr):
+        name = f"_{method.__name__}__"
+        if name not in vars(cls):
+            setattr(made, name, method)
+    message_class: type[T] = made
+    return message_class
 
 
-def encode_bytes(message: Message, version: int) -> bytes:
-    """Encode a message as one bytes object; raises the errors of `encode`."""
-    return b"".join(encode(message, version))
+def _init(self: Any, /, **values: Any) -> None:
+    """Compile the constructor of the class, and call it."""
+    message_class: Any = type(self)
+    message_class.__init__ = _constructor(message_class)
+    message_class.__init__(self, **values)
 
 
-def read_message(message_class: type[M], reader: Reader, version: int) -> M:
-    """Read a message that may be followed by more bytes; raises the errors of `decode`."""
-    try:
-        decoded: M = _codec(message_class, version).read(reader)
-    except DecodeError as error:
-        raise DecodeError(f"{message_class.__name__} version {version}: {error}") from error
-    return decoded
+def _constructor(message_class: type) -> Callable[..., None]:
+    """Compile a constructor that sets the slots of a message, as fast as Python can."""
+    parameters = []
+    statements = []
+    names: dict[str, Any] = {}
+    for declared in declared_fields(message_class):
+        name = declared.name
+        names[f"set_{name}"] = slot_setter(message_class, name)
+        statements.append(f"    set_{name}(self, {name})")
+        if declared.default is dataclasses.MISSING:
+            parameters.append(name)
+        else:
+            names[f"default_{name}"] = declared.default
+            parameters.append(f"{name}=default_{name}")
+    lines = [f"def __init__(self, *, {', '.join(parameters)}):", *statements]
+    exec("\n".join(lines), names)  # noqa: S102 - only names of fields are in it
+    constructor: Callable[..., None] = names["__init__"]
+    constructor.__qualname__ = f"{message_class.__qualname__}.__init__"
+    return constructor
 
 
-def decode(
-    message_class: type[M],
-    buffer: Buffer | bytearray,
-    version: int,
-    *,
-    max_elements: int = MAX_ELEMENTS,
-) -> M:
-    """Decode a message that fills the whole buffer; its records are slices of the buffer.
+def slot_setter(message_class: type, name: str) -> Callable[[Any, Any], None]:
+    """Return what sets a field of a new message, which is frozen for everything else."""
+    setter: Callable[[Any, Any], None] = vars(message_class)[name].__set__
+    return setter
 
-    Raises DecodeError if the bytes are not such a message or have more elements than
-    `max_elements`, and UnsupportedVersionError if the version is not supported.
-    """
-    reader = Reader(buffer, max_elements)
-    decoded = read_message(message_class, reader, version)
-    reader.expect_end(f"{message_class.__name__} version {version}")
-    return decoded
+
+def _repr(self: Any) -> str:
+    shown = [each.name for each in dataclasses.fields(self) if each.repr]
+    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+    return f"{type(self).__qualname__}({values})"
+
+
+def _eq(self: Any, other: Any) -> Any:
+    if other is self:
+        # As most fields that are compared with their defaults.
+        return True
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    return self.values_of(self) == self.values_of(other)
+
+
+def _hash(self: Any) -> int:
+    return hash(self.values_of(self))
+
+
+def _setattr(_self: Any, name: str, _value: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _delattr(_self: Any, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")

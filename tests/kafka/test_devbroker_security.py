@@ -11,12 +11,11 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from spark_kafka_sink.protocol.registry import encode_request
+from spark_kafka_sink.protocol.registry import RequestHeader, encode_request
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerClient, unsecured_token
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient

@@ -175,8 +175,13 @@ FEWEST_LINES = 100
 #: A subject of handlers and the messages of an API have a module of their own, and so has a part
 #: of a kernel, which is compiled by itself.
 _ONE_MODULE_EACH = frozenset({"devbroker/handlers", "protocol/messages", "record/kernel"})
-#: Public: users name its class in partition.assignment.strategy, as they do the other assignors.
-STAND_ALONE = frozenset({"consumer/assignors/round_robin_assignor.py"})
+#: Public: users name their classes in partition.assignment.strategy, as they do other assignors.
+STAND_ALONE = frozenset(
+    {
+        "consumer/assignors/round_robin_assignor.py",
+        "consumer/assignors/sticky_assignor.py",
+    }
+)
 _KERNELS = PurePosixPath("spark_kafka_sink/record/kernel")
 
 _EVENT_LOOP = (

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
+from spark_kafka_sink.protocol.codec import read_message, write_message
 from spark_kafka_sink.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartitions,
 )
 from spark_kafka_sink.protocol.primitives import Buffer, Reader, Writer
-from spark_kafka_sink.protocol.schema import Message, read_message, write_message
+from spark_kafka_sink.protocol.schema import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

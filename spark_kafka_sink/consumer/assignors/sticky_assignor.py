@@ -18,18 +18,10 @@ from spark_kafka_sink.consumer.assignors.java_order import hash_ordered
 from spark_kafka_sink.consumer.assignors.partition_assignor import DEFAULT_GENERATION
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import ConsumerGroupMetadata, TopicPartition
+from spark_kafka_sink.protocol.codec import encode_bytes, read_message
 from spark_kafka_sink.protocol.consumer_protocol import ConsumerProtocolTopicPartitions
 from spark_kafka_sink.protocol.primitives import Reader
-from spark_kafka_sink.protocol.schema import (
-    INT32,
-    Message,
-    VersionRange,
-    array,
-    encode_bytes,
-    field,
-    message,
-    read_message,
-)
+from spark_kafka_sink.protocol.schema import INT32, Message, VersionRange, array, field, message
 
 if TYPE_CHECKING:
     from spark_kafka_sink.consumer.assignors.partition_assignor import Assignment, Subscription

@@ -26,14 +26,16 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.field_types import (
+from spark_kafka_sink.protocol.schema import (
+    AnyRequest,
+    ApiResponse,
     Array,
     BytesType,
     String,
     Struct,
+    VersionRange,
     declared_fields,
 )
-from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse, VersionRange
 from spark_kafka_sink.record.decode import DecodeBudget
 
 if TYPE_CHECKING:
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
     from spark_kafka_sink.model import Node, TopicPartition
-    from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
+    from spark_kafka_sink.protocol.registry import RequestHeader
 
 EndpointT = TypeVar("EndpointT")
 ResultT = TypeVar("ResultT")

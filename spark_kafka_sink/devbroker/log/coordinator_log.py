@@ -30,6 +30,7 @@ from spark_kafka_sink.model import (
     TopicPartition,
 )
 from spark_kafka_sink.protocol.api_keys import NEVER_FLEXIBLE
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import (
     BYTES,
@@ -42,8 +43,6 @@ from spark_kafka_sink.protocol.schema import (
     Message,
     VersionRange,
     array,
-    decode,
-    encode_bytes,
     field,
     message,
 )

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.net.listener import Listener
     from spark_kafka_sink.devbroker.net.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.devbroker.net.server import Server
-    from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
+    from spark_kafka_sink.protocol.registry import RequestHeader
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
 logger = logging.getLogger(__name__)

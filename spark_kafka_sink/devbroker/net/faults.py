@@ -47,7 +47,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.protocol.headers import RequestHeader
+    from spark_kafka_sink.protocol.registry import RequestHeader
 
 #: The bytes of size and correlation id.
 _AFTER_CORRELATION_ID = 8

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.net.listener import SaslSettings
     from spark_kafka_sink.devbroker.net.sasl_servers import Credentials, SaslServer
-    from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
+    from spark_kafka_sink.protocol.registry import RequestHeader
 
 logger = logging.getLogger(__name__)
 

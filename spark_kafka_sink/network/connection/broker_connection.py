@@ -40,9 +40,13 @@ from spark_kafka_sink.network.transport.tls_errors import looks_like_tls, peer_s
 from spark_kafka_sink.network.transport.transport import to_send
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.frame import FrameDecoder
-from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS
-from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
+from spark_kafka_sink.protocol.registry import (
+    RequestHeader,
+    decode_response,
+    encode_request,
+    peek_correlation_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

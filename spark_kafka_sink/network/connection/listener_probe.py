@@ -25,10 +25,9 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.network.transport.transport import PlaintextTransport
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.frame import FrameDecoder
-from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from spark_kafka_sink.protocol.registry import encode_request, peek_correlation_id
+from spark_kafka_sink.protocol.registry import RequestHeader, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

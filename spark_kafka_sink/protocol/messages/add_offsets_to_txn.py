@@ -7,18 +7,7 @@ transaction.version 2 this API is not used any more: TxnOffsetCommit adds the gr
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -35,11 +24,8 @@ class AddOffsetsToTxnRequest(ApiRequest["AddOffsetsToTxnResponse"]):
 
 
 @message
-class AddOffsetsToTxnResponse(ApiResponse):
+class AddOffsetsToTxnResponse(ApiResponse, request=AddOffsetsToTxnRequest):
     """A response with the result."""
-
-    api_key = ApiKey.ADD_OFFSETS_TO_TXN
-    versions = VersionRange(0, 4)
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)

@@ -6,21 +6,7 @@ and 5 are for brokers, which send many transactions at once (KIP-890). 5 adds TR
 
 from __future__ import annotations
 
-from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 #: The highest version for clients; later ones are for brokers.
 LAST_CLIENT_VERSION = 3
@@ -95,11 +81,8 @@ class AddPartitionsToTxnResult:
 
 
 @message
-class AddPartitionsToTxnResponse(ApiResponse):
+class AddPartitionsToTxnResponse(ApiResponse, request=AddPartitionsToTxnRequest):
     """A response with one result per partition; either all were added or none."""
-
-    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
-    versions = VersionRange(0, 5)
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, versions="4+", ignorable=True, default=0)

@@ -7,20 +7,7 @@ version responds in version 0. The response's header is never flexible.
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -63,11 +50,8 @@ class FinalizedFeatureKey:
 
 
 @message
-class ApiVersionsResponse(ApiResponse):
+class ApiVersionsResponse(ApiResponse, request=ApiVersionsRequest):
     """A response with the broker's APIs and features."""
-
-    api_key = ApiKey.API_VERSIONS
-    versions = VersionRange(0, 4)
 
     error_code: int = field(INT16, default=0)
     api_keys: tuple[ApiVersion, ...] = field(array(ApiVersion))

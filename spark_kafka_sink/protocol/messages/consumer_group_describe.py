@@ -5,26 +5,7 @@ Version 1 adds the type of members (KIP-1099). A classic group is GROUP_ID_NOT_F
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
-
-if TYPE_CHECKING:
-    import uuid
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -42,7 +23,7 @@ class ConsumerGroupDescribeRequest(ApiRequest["ConsumerGroupDescribeResponse"]):
 class TopicPartitions:
     """Partitions of one topic."""
 
-    topic_id: uuid.UUID = field(UUID)
+    topic_id: Uuid = field(UUID)
     topic_name: str = field(STRING)
     partitions: tuple[int, ...] = field(array(INT32))
 
@@ -90,11 +71,8 @@ class DescribedGroup:
 
 
 @message
-class ConsumerGroupDescribeResponse(ApiResponse):
+class ConsumerGroupDescribeResponse(ApiResponse, request=ConsumerGroupDescribeRequest):
     """A response with one description per group."""
-
-    api_key = ApiKey.CONSUMER_GROUP_DESCRIBE
-    versions = VersionRange(0, 1)
 
     throttle_time_ms: int = field(INT32, default=0)
     groups: tuple[DescribedGroup, ...] = field(array(DescribedGroup))

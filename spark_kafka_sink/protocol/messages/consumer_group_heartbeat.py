@@ -7,24 +7,9 @@ Version 1 adds subscriptions by regular expression; members then create their ow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    STRING,
-    UUID,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
-
-if TYPE_CHECKING:
-    import uuid
+from spark_kafka_sink.protocol.schema import *
 
 #: The member epoch of a member that joins, or that rejoins after it was fenced.
 JOIN_GROUP_MEMBER_EPOCH: Final = 0
@@ -38,7 +23,7 @@ LEAVE_GROUP_STATIC_MEMBER_EPOCH: Final = -2
 class TopicPartitions:
     """Partitions of one topic."""
 
-    topic_id: uuid.UUID = field(UUID)
+    topic_id: Uuid = field(UUID)
     partitions: tuple[int, ...] = field(array(INT32))
 
 
@@ -80,11 +65,8 @@ class Assignment:
 
 
 @message
-class ConsumerGroupHeartbeatResponse(ApiResponse):
+class ConsumerGroupHeartbeatResponse(ApiResponse, request=ConsumerGroupHeartbeatRequest):
     """A response with the member's epoch, and its assignment if that has changed."""
-
-    api_key = ApiKey.CONSUMER_GROUP_HEARTBEAT
-    versions = VersionRange(0, 1)
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)

@@ -6,19 +6,7 @@ Version 1 adds the type of resource patterns (KIP-290), 2 is flexible, 3 adds us
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -53,11 +41,8 @@ class AclCreationResult:
 
 
 @message
-class CreateAclsResponse(ApiResponse):
+class CreateAclsResponse(ApiResponse, request=CreateAclsRequest):
     """A response with one result per ACL, in the order of the request."""
-
-    api_key = ApiKey.CREATE_ACLS
-    versions = VersionRange(1, 3)
 
     throttle_time_ms: int = field(INT32, default=0)
     results: tuple[AclCreationResult, ...] = field(array(AclCreationResult))

@@ -5,19 +5,7 @@ Version 2 is flexible, 3 supports quotas (KIP-599).
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -61,11 +49,8 @@ class CreatePartitionsTopicResult:
 
 
 @message
-class CreatePartitionsResponse(ApiResponse):
+class CreatePartitionsResponse(ApiResponse, request=CreatePartitionsRequest):
     """A response with one result per topic."""
-
-    api_key = ApiKey.CREATE_PARTITIONS
-    versions = VersionRange(0, 3)
 
     throttle_time_ms: int = field(INT32, default=0)
     results: tuple[CreatePartitionsTopicResult, ...] = field(array(CreatePartitionsTopicResult))

@@ -6,27 +6,7 @@ returns the resulting settings (KIP-525), 6 may be throttled (KIP-599), 7 return
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
-
-if TYPE_CHECKING:
-    import uuid
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -90,7 +70,7 @@ class CreatableTopicResult:
     """The result for one topic."""
 
     name: str = field(STRING)
-    topic_id: uuid.UUID = field(UUID, versions="7+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="7+", ignorable=True, default=ZERO_UUID)
     error_code: int = field(INT16, default=0)
     error_message: str | None = field(
         STRING, versions="1+", nullable="0+", ignorable=True, default=None
@@ -105,11 +85,8 @@ class CreatableTopicResult:
 
 
 @message
-class CreateTopicsResponse(ApiResponse):
+class CreateTopicsResponse(ApiResponse, request=CreateTopicsRequest):
     """A response with one result per topic."""
-
-    api_key = ApiKey.CREATE_TOPICS
-    versions = VersionRange(2, 7)
 
     throttle_time_ms: int = field(INT32, versions="2+", ignorable=True, default=0)
     topics: tuple[CreatableTopicResult, ...] = field(array(CreatableTopicResult))

@@ -6,19 +6,7 @@ Version 1 adds the type of resource patterns (KIP-290), 2 is flexible, 3 adds us
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -69,11 +57,8 @@ class DeleteAclsFilterResult:
 
 
 @message
-class DeleteAclsResponse(ApiResponse):
+class DeleteAclsResponse(ApiResponse, request=DeleteAclsRequest):
     """A response with one result per filter, in the order of the request."""
-
-    api_key = ApiKey.DELETE_ACLS
-    versions = VersionRange(1, 3)
 
     throttle_time_ms: int = field(INT32, default=0)
     filter_results: tuple[DeleteAclsFilterResult, ...] = field(array(DeleteAclsFilterResult))

@@ -5,18 +5,7 @@ Version 2 is flexible.
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -38,11 +27,8 @@ class DeletableGroupResult:
 
 
 @message
-class DeleteGroupsResponse(ApiResponse):
+class DeleteGroupsResponse(ApiResponse, request=DeleteGroupsRequest):
     """A response with one result per group."""
-
-    api_key = ApiKey.DELETE_GROUPS
-    versions = VersionRange(0, 2)
 
     throttle_time_ms: int = field(INT32, default=0)
     results: tuple[DeletableGroupResult, ...] = field(array(DeletableGroupResult))

@@ -5,19 +5,7 @@ Version 2 is flexible.
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -67,11 +55,8 @@ class DeleteRecordsTopicResult:
 
 
 @message
-class DeleteRecordsResponse(ApiResponse):
+class DeleteRecordsResponse(ApiResponse, request=DeleteRecordsRequest):
     """A response with one result per partition."""
-
-    api_key = ApiKey.DELETE_RECORDS
-    versions = VersionRange(0, 2)
 
     throttle_time_ms: int = field(INT32, default=0)
     topics: tuple[DeleteRecordsTopicResult, ...] = field(array(DeleteRecordsTopicResult))

@@ -6,19 +6,7 @@ Version 1 adds the type of resource patterns (KIP-290), 2 is flexible, 3 adds us
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -58,11 +46,8 @@ class DescribeAclsResource:
 
 
 @message
-class DescribeAclsResponse(ApiResponse):
+class DescribeAclsResponse(ApiResponse, request=DescribeAclsRequest):
     """A response with the matching ACLs, by resource pattern."""
-
-    api_key = ApiKey.DESCRIBE_ACLS
-    versions = VersionRange(1, 3)
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)

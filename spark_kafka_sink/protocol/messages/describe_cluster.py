@@ -5,20 +5,7 @@ Version 1 describes brokers or controllers (KIP-919), 2 can include fenced broke
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -46,11 +33,8 @@ class DescribeClusterBroker:
 
 
 @message
-class DescribeClusterResponse(ApiResponse):
+class DescribeClusterResponse(ApiResponse, request=DescribeClusterRequest):
     """A response with the cluster's brokers."""
-
-    api_key = ApiKey.DESCRIBE_CLUSTER
-    versions = VersionRange(0, 2)
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)

@@ -5,20 +5,7 @@ Version 1 adds the sources of values, 3 types and documentation (KIP-569), 4 is 
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -84,11 +71,8 @@ class DescribeConfigsResult:
 
 
 @message
-class DescribeConfigsResponse(ApiResponse):
+class DescribeConfigsResponse(ApiResponse, request=DescribeConfigsRequest):
     """A response with one result per resource."""
-
-    api_key = ApiKey.DESCRIBE_CONFIGS
-    versions = VersionRange(1, 4)
 
     throttle_time_ms: int = field(INT32, default=0)
     results: tuple[DescribeConfigsResult, ...] = field(array(DescribeConfigsResult))

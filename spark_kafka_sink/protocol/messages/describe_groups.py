@@ -6,20 +6,7 @@ flexible, 6 returns an error for a group that does not exist (KIP-1043).
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    BYTES,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -63,11 +50,8 @@ class DescribedGroup:
 
 
 @message
-class DescribeGroupsResponse(ApiResponse):
+class DescribeGroupsResponse(ApiResponse, request=DescribeGroupsRequest):
     """A response with one description per group."""
-
-    api_key = ApiKey.DESCRIBE_GROUPS
-    versions = VersionRange(0, 6)
 
     throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
     groups: tuple[DescribedGroup, ...] = field(array(DescribedGroup))

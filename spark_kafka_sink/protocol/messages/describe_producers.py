@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -68,11 +56,8 @@ class TopicResponse:
 
 
 @message
-class DescribeProducersResponse(ApiResponse):
+class DescribeProducersResponse(ApiResponse, request=DescribeProducersRequest):
     """A response with one result per partition."""
-
-    api_key = ApiKey.DESCRIBE_PRODUCERS
-    versions = VersionRange(0, 0)
 
     throttle_time_ms: int = field(INT32, default=0)
     topics: tuple[TopicResponse, ...] = field(array(TopicResponse))

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -51,11 +39,8 @@ class TransactionState:
 
 
 @message
-class DescribeTransactionsResponse(ApiResponse):
+class DescribeTransactionsResponse(ApiResponse, request=DescribeTransactionsRequest):
     """A response with one result per transactional id."""
-
-    api_key = ApiKey.DESCRIBE_TRANSACTIONS
-    versions = VersionRange(0, 0)
 
     throttle_time_ms: int = field(INT32, default=0)
     transaction_states: tuple[TransactionState, ...] = field(array(TransactionState))

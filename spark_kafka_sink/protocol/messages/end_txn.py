@@ -6,20 +6,7 @@ coordinator bumps the producer's epoch at the end of each transaction and return
 
 from __future__ import annotations
 
-from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 #: The last version that does not bump the producer's epoch, for transaction.version 0 and 1.
 LAST_VERSION_WITHOUT_EPOCH_BUMP = 4
@@ -40,11 +27,8 @@ class EndTxnRequest(ApiRequest["EndTxnResponse"]):
 
 
 @message
-class EndTxnResponse(ApiResponse):
+class EndTxnResponse(ApiResponse, request=EndTxnRequest):
     """A response with the result, and from version 5 on the next transaction's id and epoch."""
-
-    api_key = ApiKey.END_TXN
-    versions = VersionRange(0, 5)
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)

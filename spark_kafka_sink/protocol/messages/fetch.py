@@ -8,30 +8,7 @@ the follower's directory (KIP-853).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spark_kafka_sink.model import NO_LEADER_EPOCH
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    RECORDS,
-    STRING,
-    UUID,
-    ApiRequest,
-    ApiResponse,
-    Records,
-    VersionRange,
-    array,
-    field,
-    message,
-)
-
-if TYPE_CHECKING:
-    import uuid
+from spark_kafka_sink.protocol.schema import *
 
 #: The session epoch of a request without a fetch session.
 FINAL_EPOCH = -1
@@ -58,7 +35,7 @@ class FetchPartition:
     log_start_offset: int = field(INT64, versions="5+", ignorable=True, default=-1)
     #: A limit for this partition; a larger first batch is returned anyway (KIP-74).
     partition_max_bytes: int = field(INT32)
-    replica_directory_id: uuid.UUID = field(
+    replica_directory_id: Uuid = field(
         UUID, versions="17+", tag=0, ignorable=True, default=ZERO_UUID
     )
 
@@ -68,7 +45,7 @@ class FetchTopic:
     """The partitions of one topic, by name or (from version 13 on) by topic id."""
 
     topic: str = field(STRING, versions="0-12", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
     partitions: tuple[FetchPartition, ...] = field(array(FetchPartition))
 
 
@@ -77,7 +54,7 @@ class ForgottenTopic:
     """The partitions of one topic to remove from the fetch session."""
 
     topic: str = field(STRING, versions="7-12", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
     partitions: tuple[int, ...] = field(array(INT32), versions="7+")
 
 
@@ -172,7 +149,7 @@ class FetchableTopicResponse:
     """The partitions of one topic, by name or (from version 13 on) by topic id."""
 
     topic: str = field(STRING, versions="0-12", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
     partitions: tuple[PartitionData, ...] = field(array(PartitionData))
 
 
@@ -187,11 +164,8 @@ class NodeEndpoint:
 
 
 @message
-class FetchResponse(ApiResponse):
+class FetchResponse(ApiResponse, request=FetchRequest):
     """A response with one result per partition; in a session, only for those that changed."""
-
-    api_key = ApiKey.FETCH
-    versions = VersionRange(4, 17)
 
     throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
     error_code: int = field(INT16, versions="7+", ignorable=True, default=0)

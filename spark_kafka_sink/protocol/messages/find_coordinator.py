@@ -9,19 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 class CoordinatorType(IntEnum):
@@ -60,11 +48,8 @@ class Coordinator:
 
 
 @message
-class FindCoordinatorResponse(ApiResponse):
+class FindCoordinatorResponse(ApiResponse, request=FindCoordinatorRequest):
     """A response with the coordinators' ids and addresses."""
-
-    api_key = ApiKey.FIND_COORDINATOR
-    versions = VersionRange(0, 6)
 
     throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
     error_code: int = field(INT16, versions="0-3", default=0)

@@ -5,17 +5,7 @@ Version 3 adds static members (KIP-345), 4 is flexible.
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -32,11 +22,8 @@ class HeartbeatRequest(ApiRequest["HeartbeatResponse"]):
 
 
 @message
-class HeartbeatResponse(ApiResponse):
+class HeartbeatResponse(ApiResponse, request=HeartbeatRequest):
     """A response with the result; REBALANCE_IN_PROGRESS means that the member must rejoin."""
-
-    api_key = ApiKey.HEARTBEAT
-    versions = VersionRange(0, 4)
 
     throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
     error_code: int = field(INT16, default=0)

@@ -5,20 +5,7 @@ Version 1 is flexible.
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -62,11 +49,8 @@ class AlterConfigsResourceResponse:
 
 
 @message
-class IncrementalAlterConfigsResponse(ApiResponse):
+class IncrementalAlterConfigsResponse(ApiResponse, request=IncrementalAlterConfigsRequest):
     """A response with one result per resource."""
-
-    api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-    versions = VersionRange(0, 1)
 
     throttle_time_ms: int = field(INT32, default=0)
     responses: tuple[AlterConfigsResourceResponse, ...] = field(array(AlterConfigsResourceResponse))

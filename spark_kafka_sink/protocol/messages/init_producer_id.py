@@ -6,19 +6,7 @@ TRANSACTION_ABORTABLE. Version 6 (two-phase commit, KIP-939) is not stable in Ka
 
 from __future__ import annotations
 
-from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -37,11 +25,8 @@ class InitProducerIdRequest(ApiRequest["InitProducerIdResponse"]):
 
 
 @message
-class InitProducerIdResponse(ApiResponse):
+class InitProducerIdResponse(ApiResponse, request=InitProducerIdRequest):
     """A response with the producer id and epoch, or an error."""
-
-    api_key = ApiKey.INIT_PRODUCER_ID
-    versions = VersionRange(0, 5)
 
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
     error_code: int = field(INT16, default=0)

@@ -7,20 +7,7 @@ members (KIP-345), 6 is flexible, 7 returns the protocol type (KIP-559), 8 accep
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    BYTES,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -65,11 +52,8 @@ class JoinGroupResponseMember:
 
 
 @message
-class JoinGroupResponse(ApiResponse):
+class JoinGroupResponse(ApiResponse, request=JoinGroupRequest):
     """A response with generation, protocol and leader, and for the leader with all members."""
-
-    api_key = ApiKey.JOIN_GROUP
-    versions = VersionRange(0, 9)
 
     throttle_time_ms: int = field(INT32, versions="2+", ignorable=True, default=0)
     error_code: int = field(INT16, default=0)

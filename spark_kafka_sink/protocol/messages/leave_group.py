@@ -6,18 +6,7 @@ reason (KIP-800).
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -51,11 +40,8 @@ class MemberResponse:
 
 
 @message
-class LeaveGroupResponse(ApiResponse):
+class LeaveGroupResponse(ApiResponse, request=LeaveGroupRequest):
     """A response with one result per member from version 3 on."""
-
-    api_key = ApiKey.LEAVE_GROUP
-    versions = VersionRange(0, 5)
 
     throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
     error_code: int = field(INT16, default=0)

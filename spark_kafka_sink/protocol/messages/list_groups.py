@@ -5,18 +5,7 @@ Version 3 is flexible, 4 can filter by state (KIP-518), 5 by type (KIP-848).
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -43,11 +32,8 @@ class ListedGroup:
 
 
 @message
-class ListGroupsResponse(ApiResponse):
+class ListGroupsResponse(ApiResponse, request=ListGroupsRequest):
     """A response with the broker's groups."""
-
-    api_key = ApiKey.LIST_GROUPS
-    versions = VersionRange(0, 5)
 
     throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
     error_code: int = field(INT16, default=0)

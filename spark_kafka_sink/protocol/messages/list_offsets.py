@@ -8,20 +8,7 @@ timeout (KIP-1075).
 from __future__ import annotations
 
 from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 #: In place of a timestamp: the next offset of the partition.
 LATEST_TIMESTAMP = -1
@@ -89,11 +76,8 @@ class ListOffsetsTopicResponse:
 
 
 @message
-class ListOffsetsResponse(ApiResponse):
+class ListOffsetsResponse(ApiResponse, request=ListOffsetsRequest):
     """A response with one result per partition."""
-
-    api_key = ApiKey.LIST_OFFSETS
-    versions = VersionRange(1, 10)
 
     throttle_time_ms: int = field(INT32, versions="2+", ignorable=True, default=0)
     topics: tuple[ListOffsetsTopicResponse, ...] = field(array(ListOffsetsTopicResponse))

@@ -5,19 +5,7 @@ Version 1 can filter by duration (KIP-994), 2 by a regular expression on the ids
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -47,11 +35,8 @@ class TransactionState:
 
 
 @message
-class ListTransactionsResponse(ApiResponse):
+class ListTransactionsResponse(ApiResponse, request=ListTransactionsRequest):
     """A response with the broker's transactional ids."""
-
-    api_key = ApiKey.LIST_TRANSACTIONS
-    versions = VersionRange(0, 2)
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)

@@ -8,27 +8,7 @@ error code for the whole response.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spark_kafka_sink.model import NO_LEADER_EPOCH
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
-
-if TYPE_CHECKING:
-    import uuid
+from spark_kafka_sink.protocol.schema import *
 
 #: The authorized operations were not requested, or are unknown.
 UNKNOWN_OPERATIONS = -(2**31)
@@ -38,7 +18,7 @@ UNKNOWN_OPERATIONS = -(2**31)
 class MetadataRequestTopic:
     """A topic, by name or (from version 12 on) by topic id."""
 
-    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     name: str | None = field(STRING, nullable="10+")
 
 
@@ -91,7 +71,7 @@ class MetadataResponseTopic:
     error_code: int = field(INT16, default=0)
     #: None if the requested topic id is unknown.
     name: str | None = field(STRING, nullable="12+")
-    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     is_internal: bool = field(BOOL, versions="1+", ignorable=True, default=False)
     partitions: tuple[MetadataResponsePartition, ...] = field(array(MetadataResponsePartition))
     #: One bit per operation, as numbered by org.apache.kafka.common.acl.AclOperation.
@@ -99,11 +79,8 @@ class MetadataResponseTopic:
 
 
 @message
-class MetadataResponse(ApiResponse):
+class MetadataResponse(ApiResponse, request=MetadataRequest):
     """A response with the cluster as the responding broker knows it."""
-
-    api_key = ApiKey.METADATA
-    versions = VersionRange(0, 13)
 
     throttle_time_ms: int = field(INT32, versions="3+", ignorable=True, default=0)
     brokers: tuple[MetadataResponseBroker, ...] = field(array(MetadataResponseBroker))

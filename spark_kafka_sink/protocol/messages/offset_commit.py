@@ -6,26 +6,7 @@ Version 5 removes the retention time (KIP-211), 6 adds leader epochs (KIP-320), 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
-
-if TYPE_CHECKING:
-    import uuid
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -43,7 +24,7 @@ class OffsetCommitRequestTopic:
     """The partitions of one topic."""
 
     name: str = field(STRING, versions="0-9", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     partitions: tuple[OffsetCommitRequestPartition, ...] = field(
         array(OffsetCommitRequestPartition)
     )
@@ -78,18 +59,15 @@ class OffsetCommitResponseTopic:
     """The partitions of one topic."""
 
     name: str = field(STRING, versions="0-9", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     partitions: tuple[OffsetCommitResponsePartition, ...] = field(
         array(OffsetCommitResponsePartition)
     )
 
 
 @message
-class OffsetCommitResponse(ApiResponse):
+class OffsetCommitResponse(ApiResponse, request=OffsetCommitRequest):
     """A response with one result per partition."""
-
-    api_key = ApiKey.OFFSET_COMMIT
-    versions = VersionRange(2, 10)
 
     throttle_time_ms: int = field(INT32, versions="3+", ignorable=True, default=0)
     topics: tuple[OffsetCommitResponseTopic, ...] = field(array(OffsetCommitResponseTopic))

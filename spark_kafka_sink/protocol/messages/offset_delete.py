@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -63,11 +52,8 @@ class OffsetDeleteResponseTopic:
 
 
 @message
-class OffsetDeleteResponse(ApiResponse):
+class OffsetDeleteResponse(ApiResponse, request=OffsetDeleteRequest):
     """A response with one result per partition, or an error of the whole group."""
-
-    api_key = ApiKey.OFFSET_DELETE
-    versions = VersionRange(0, 0)
 
     error_code: int = field(INT16, default=0)
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)

@@ -8,27 +8,7 @@ group and its offsets are fields of the messages themselves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
-
-if TYPE_CHECKING:
-    import uuid
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -44,7 +24,7 @@ class OffsetFetchRequestTopics:
     """The partitions of one topic."""
 
     name: str = field(STRING, versions="8-9", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     partition_indexes: tuple[int, ...] = field(array(INT32), versions="8+")
 
 
@@ -118,7 +98,7 @@ class OffsetFetchResponseTopics:
     """The partitions of one topic."""
 
     name: str = field(STRING, versions="8-9", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     partitions: tuple[OffsetFetchResponsePartitions, ...] = field(
         array(OffsetFetchResponsePartitions), versions="8+"
     )
@@ -136,11 +116,8 @@ class OffsetFetchResponseGroup:
 
 
 @message
-class OffsetFetchResponse(ApiResponse):
+class OffsetFetchResponse(ApiResponse, request=OffsetFetchRequest):
     """A response with the committed offsets."""
-
-    api_key = ApiKey.OFFSET_FETCH
-    versions = VersionRange(1, 10)
 
     throttle_time_ms: int = field(INT32, versions="3+", ignorable=True, default=0)
     topics: tuple[OffsetFetchResponseTopic, ...] = field(

@@ -5,19 +5,7 @@ Version 3 distinguishes replicas from consumers, 4 is flexible.
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -69,11 +57,8 @@ class OffsetForLeaderTopicResult:
 
 
 @message
-class OffsetForLeaderEpochResponse(ApiResponse):
+class OffsetForLeaderEpochResponse(ApiResponse, request=OffsetForLeaderEpochRequest):
     """A response with one result per partition."""
-
-    api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
-    versions = VersionRange(2, 4)
 
     throttle_time_ms: int = field(INT32, versions="2+", ignorable=True, default=0)
     topics: tuple[OffsetForLeaderTopicResult, ...] = field(array(OffsetForLeaderTopicResult))

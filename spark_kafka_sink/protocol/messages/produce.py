@@ -8,29 +8,8 @@ there is no response.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    RECORDS,
-    STRING,
-    UUID,
-    ApiRequest,
-    ApiResponse,
-    Records,
-    VersionRange,
-    array,
-    field,
-    message,
-)
-
-if TYPE_CHECKING:
-    import uuid
+from spark_kafka_sink.protocol.schema import *
 
 #: The last version with topic names; later ones have only topic ids.
 LAST_VERSION_WITH_NAMES = 12
@@ -52,7 +31,7 @@ class TopicProduceData:
     """
 
     name: str = field(STRING, versions="0-12", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
     partition_data: tuple[PartitionProduceData, ...] = field(array(PartitionProduceData))
 
 
@@ -123,7 +102,7 @@ class TopicProduceResponse:
     """The results for one topic, by name or (from version 13 on) by topic id."""
 
     name: str = field(STRING, versions="0-12", ignorable=True, default="")
-    topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
+    topic_id: Uuid = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
     partition_responses: tuple[PartitionProduceResponse, ...] = field(
         array(PartitionProduceResponse)
     )
@@ -140,11 +119,8 @@ class NodeEndpoint:
 
 
 @message
-class ProduceResponse(ApiResponse):
+class ProduceResponse(ApiResponse, request=ProduceRequest):
     """A response with one result per partition."""
-
-    api_key = ApiKey.PRODUCE
-    versions = VersionRange(3, 13)
 
     responses: tuple[TopicProduceResponse, ...] = field(array(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)

@@ -5,18 +5,7 @@ Version 1 adds the session lifetime (KIP-368), 2 is flexible.
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BYTES,
-    INT16,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -34,11 +23,8 @@ class SaslAuthenticateRequest(ApiRequest["SaslAuthenticateResponse"]):
 
 
 @message
-class SaslAuthenticateResponse(ApiResponse):
+class SaslAuthenticateResponse(ApiResponse, request=SaslAuthenticateRequest):
     """The broker's reply or error; the last reply contains the session lifetime."""
-
-    api_key = ApiKey.SASL_AUTHENTICATE
-    versions = VersionRange(0, 2)
 
     error_code: int = field(INT16, default=0)
     error_message: str | None = field(STRING, nullable="0+", default=None)

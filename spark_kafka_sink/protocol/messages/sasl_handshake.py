@@ -6,17 +6,7 @@ SaslAuthenticate requests (KIP-152).
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -30,14 +20,11 @@ class SaslHandshakeRequest(ApiRequest["SaslHandshakeResponse"]):
 
 
 @message
-class SaslHandshakeResponse(ApiResponse):
+class SaslHandshakeResponse(ApiResponse, request=SaslHandshakeRequest):
     """A response that accepts the mechanism or rejects it with UNSUPPORTED_SASL_MECHANISM.
 
     Both list the broker's mechanisms. After a rejection the broker closes the connection.
     """
-
-    api_key = ApiKey.SASL_HANDSHAKE
-    versions = VersionRange(0, 1)
 
     error_code: int = field(INT16, default=0)
     mechanisms: tuple[str, ...] = field(array(STRING), default=())

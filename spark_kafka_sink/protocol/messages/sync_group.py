@@ -5,19 +5,7 @@ Version 3 adds static members (KIP-345), 4 is flexible, 5 adds the protocol's na
 
 from __future__ import annotations
 
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    BYTES,
-    INT16,
-    INT32,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 
 @message
@@ -50,11 +38,8 @@ class SyncGroupRequest(ApiRequest["SyncGroupResponse"]):
 
 
 @message
-class SyncGroupResponse(ApiResponse):
+class SyncGroupResponse(ApiResponse, request=SyncGroupRequest):
     """A response with the member's assignment."""
-
-    api_key = ApiKey.SYNC_GROUP
-    versions = VersionRange(0, 5)
 
     throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
     error_code: int = field(INT16, default=0)

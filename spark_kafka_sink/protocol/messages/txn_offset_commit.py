@@ -6,20 +6,7 @@ TRANSACTION_ABORTABLE, 5 adds the group to the transaction implicitly (KIP-890).
 
 from __future__ import annotations
 
-from spark_kafka_sink.model import NO_LEADER_EPOCH
-from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    ApiRequest,
-    ApiResponse,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import *
 
 #: The generation of a sender that is not a member of the group.
 UNKNOWN_GENERATION_ID = -1
@@ -83,11 +70,8 @@ class TxnOffsetCommitResponseTopic:
 
 
 @message
-class TxnOffsetCommitResponse(ApiResponse):
+class TxnOffsetCommitResponse(ApiResponse, request=TxnOffsetCommitRequest):
     """A response with one result per partition."""
-
-    api_key = ApiKey.TXN_OFFSET_COMMIT
-    versions = VersionRange(0, 5)
 
     throttle_time_ms: int = field(INT32, default=0)
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = field(array(TxnOffsetCommitResponseTopic))

@@ -9,8 +9,7 @@ from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.broker import Broker
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
-from spark_kafka_sink.protocol.headers import RequestHeader
-from spark_kafka_sink.protocol.registry import decode_response, encode_request
+from spark_kafka_sink.protocol.registry import RequestHeader, decode_response, encode_request
 
 if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import ApiMessage

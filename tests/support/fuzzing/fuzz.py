@@ -28,8 +28,12 @@ from spark_kafka_sink.devbroker.net.sasl_authenticator import (
 )
 from spark_kafka_sink.devbroker.net.sasl_servers import Credentials
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.protocol.headers import RequestHeader
-from spark_kafka_sink.protocol.registry import declared_messages, decode_response, encode_request
+from spark_kafka_sink.protocol.registry import (
+    RequestHeader,
+    declared_messages,
+    decode_response,
+    encode_request,
+)
 from spark_kafka_sink.protocol.registry import encode_response as encode_answer
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_records

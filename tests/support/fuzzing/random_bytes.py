@@ -6,7 +6,7 @@ import struct
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.protocol.field_types import (
+from spark_kafka_sink.protocol.schema import (
     BOOL,
     INT8,
     INT16,

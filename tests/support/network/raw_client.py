@@ -8,8 +8,7 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from spark_kafka_sink.protocol.headers import RequestHeader
-from spark_kafka_sink.protocol.registry import decode_response, encode_request
+from spark_kafka_sink.protocol.registry import RequestHeader, decode_response, encode_request
 
 if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import ApiMessage

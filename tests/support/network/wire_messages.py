@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from spark_kafka_sink.protocol.field_types import (
+from spark_kafka_sink.protocol.registry import RequestHeader, ResponseHeader, declared_messages
+from spark_kafka_sink.protocol.schema import (
     BOOL,
     INT8,
     INT16,
@@ -23,8 +24,6 @@ from spark_kafka_sink.protocol.field_types import (
     Struct,
     declared_fields,
 )
-from spark_kafka_sink.protocol.headers import RequestHeader, ResponseHeader
-from spark_kafka_sink.protocol.registry import declared_messages
 
 if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import Message

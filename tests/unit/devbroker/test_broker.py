@@ -10,7 +10,6 @@ from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -86,6 +85,7 @@ from spark_kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from spark_kafka_sink.protocol.registry import RequestHeader
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
 
 ERROR = ErrorCode.UNKNOWN_SERVER_ERROR

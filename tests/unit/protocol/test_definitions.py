@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_kafka_sink.protocol.field_types import (
+from spark_kafka_sink.protocol.messages import list_offsets
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from spark_kafka_sink.protocol.schema import (
     BOOL,
     FLOAT64,
     INT8,
@@ -29,15 +31,13 @@ from spark_kafka_sink.protocol.field_types import (
     VersionRange,
     declared_fields,
 )
-from spark_kafka_sink.protocol.messages import list_offsets
-from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from tests.support.kafka.message_definitions import DEFINED, FIELDS
 from tests.support.network.wire_messages import name_of, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from spark_kafka_sink.protocol.field_types import DeclaredField
+    from spark_kafka_sink.protocol.schema import DeclaredField
 
 KAFKAS = json.loads(FIELDS.read_text(encoding="utf-8"))
 SCALARS = {

@@ -11,18 +11,23 @@ import pytest
 
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from spark_kafka_sink.protocol.field_types import (
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
+from spark_kafka_sink.protocol.registry import (
+    RequestHeader,
+    ResponseHeader,
+    request_class,
+    response_class,
+)
+from spark_kafka_sink.protocol.schema import (
     UUID,
     Array,
     BytesType,
     FieldType,
+    Message,
     RecordsType,
     Struct,
     declared_fields,
 )
-from spark_kafka_sink.protocol.headers import RequestHeader, ResponseHeader
-from spark_kafka_sink.protocol.registry import request_class, response_class
-from spark_kafka_sink.protocol.schema import Message, decode, encode_bytes
 from tests.support.network.wire_messages import MESSAGES, name_of, versions_of
 
 GOLDENS = json.loads((Path(__file__).parent / "golden" / "java_messages.json").read_text())

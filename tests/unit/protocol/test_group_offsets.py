@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.group_offsets import offset_fetch_request, partitions_by_topic
 from spark_kafka_sink.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
 
 def test_partitions_are_grouped_in_their_order():

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 from tests.support.network.wire_messages import API_MESSAGES, messages, name_of, versions_of
 
 if TYPE_CHECKING:

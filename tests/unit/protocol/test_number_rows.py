@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
+from spark_kafka_sink.protocol.codec import decode, encode, encode_bytes
 from spark_kafka_sink.protocol.schema import (
     BOOL,
     INT8,
@@ -16,9 +17,6 @@ from spark_kafka_sink.protocol.schema import (
     Message,
     VersionRange,
     array,
-    decode,
-    encode,
-    encode_bytes,
     field,
     message,
 )

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -19,7 +20,6 @@ from spark_kafka_sink.protocol.messages.produce import (
     partition_responses,
 )
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
 ID_OF_T, ID_OF_U = uuid.UUID(int=1), uuid.UUID(int=2)
 

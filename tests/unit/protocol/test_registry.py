@@ -11,11 +11,6 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.headers import (
-    RequestHeader,
-    request_header_version,
-    response_header_version,
-)
 from spark_kafka_sink.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -28,6 +23,7 @@ from spark_kafka_sink.protocol.messages.init_producer_id import (
 from spark_kafka_sink.protocol.messages.produce import ProduceRequest
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from spark_kafka_sink.protocol.registry import (
+    RequestHeader,
     declared_messages,
     decode_request,
     decode_request_header,
@@ -36,7 +32,9 @@ from spark_kafka_sink.protocol.registry import (
     encode_response,
     peek_correlation_id,
     request_class,
+    request_header_version,
     response_class,
+    response_header_version,
 )
 from tests.support.network.wire_messages import messages, name_of, versions_of
 

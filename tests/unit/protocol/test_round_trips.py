@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from tests.support.network.wire_messages import MESSAGES, messages, name_of, versions_of
 
 #: An example has a message for each version.

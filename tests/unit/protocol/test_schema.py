@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
-from spark_kafka_sink.protocol.codec import struct_codec
+from spark_kafka_sink.protocol.codec import decode, encode, encode_bytes, struct_codec
 from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 from spark_kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
@@ -29,9 +29,6 @@ from spark_kafka_sink.protocol.schema import (
     Records,
     VersionRange,
     array,
-    decode,
-    encode,
-    encode_bytes,
     field,
     message,
 )
@@ -392,12 +389,33 @@ def test_messages_are_immutable_and_compared_by_value():
     point = Point(x=1)
     assert Point(x=1) == point
     assert hash(Point(x=1)) == hash(point)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    assert Point(x=2) != point
+    assert Row(names=()) != Nested(rows=())
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
         point.x = 2
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x'"):
+        del point.x
     with pytest.raises(TypeError):
         Point(1)
-    with pytest.raises(TypeError):
-        Point()
+
+
+def test_a_constructor_is_compiled_when_it_is_first_called():
+    """A missing or unknown argument is refused by name, by the first call and by later ones."""
+
+    @message
+    class Fresh:
+        x: int = field(INT16)
+        label: str = field(STRING, default="none")
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"Fresh.__init__\(\) missing .* argument: 'x'"):
+            Fresh()
+        with pytest.raises(TypeError, match=r"Fresh.__init__\(\) got an unexpected .* 'y'"):
+            Fresh(x=1, y=2)
+    fresh = Fresh(x=1)
+    assert (1, "none") == (fresh.x, fresh.label)
+    assert repr(fresh).endswith("Fresh(x=1, label='none')")
+    assert Fresh(x=1, label="other") == dataclasses.replace(fresh, label="other")
 
 
 def test_every_scalar_can_be_a_field():

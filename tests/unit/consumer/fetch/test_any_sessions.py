@@ -18,9 +18,9 @@ from spark_kafka_sink.consumer.fetch.fetch_sessions import (
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.messages.fetch import FetchRequest, FetchResponse
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 from tests.support.consumer.session_broker import Event, ModelBroker
 
 PARTITIONS = [TopicPartition(topic, index) for topic in ("foo", "bar") for index in range(3)]

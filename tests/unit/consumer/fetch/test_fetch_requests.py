@@ -17,6 +17,7 @@ from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -27,7 +28,6 @@ from spark_kafka_sink.protocol.messages.fetch import (
     PartitionData,
 )
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
 PLACE = TopicPartition("t", 3)
 ID = UUID(int=7)

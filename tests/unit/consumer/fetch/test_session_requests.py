@@ -18,6 +18,7 @@ from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -27,7 +28,6 @@ from spark_kafka_sink.protocol.messages.fetch import (
     PartitionData,
 )
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
 FOO0, FOO1, BAR0 = TopicPartition("foo", 0), TopicPartition("foo", 1), TopicPartition("bar", 0)
 FOO_ID, BAR_ID, OLD_ID = UUID(int=1), UUID(int=2), UUID(int=3)

@@ -24,9 +24,9 @@ from spark_kafka_sink.consumer.group.group_requests import (
     join_request,
 )
 from spark_kafka_sink.errors import BrokerError, IllegalStateError
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponseMember
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 from tests.support.consumer.classic_script import (
     BACKOFF,
     COORDINATOR,

@@ -17,6 +17,7 @@ from spark_kafka_sink.consumer.group.offset_commits import (
 )
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.group_offsets import commit_codes, offset_fetch_request
 from spark_kafka_sink.protocol.messages.offset_commit import (
@@ -39,7 +40,6 @@ from spark_kafka_sink.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
 fetch_request = partial(offset_fetch_request, require_stable=True)
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -23,6 +23,7 @@ from spark_kafka_sink.consumer.group.group_requests import (
 )
 from spark_kafka_sink.errors import UnsupportedVersionError
 from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
 from spark_kafka_sink.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -41,7 +42,6 @@ from spark_kafka_sink.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
 GENERATION = Generation(7, "member-1", "range")
 JOIN = JoinGroup(1, GENERATION, "why", 35.0)

@@ -30,6 +30,7 @@ from spark_kafka_sink.consumer.subscription.partition_state import (
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -39,7 +40,6 @@ from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
-from spark_kafka_sink.protocol.schema import decode, encode_bytes
 
 _A, _E = EpochAction, ErrorCode
 ONE, TWO = Node(1, "one", 9092), Node(2, "two", 9092)

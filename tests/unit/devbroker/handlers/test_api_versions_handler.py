@@ -8,9 +8,8 @@ from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
-from spark_kafka_sink.protocol.registry import decode_response, encode_request
+from spark_kafka_sink.protocol.registry import RequestHeader, decode_response, encode_request
 from tests.support.devbroker.broker_requests import NOW, ask, broker_with
 
 REQUEST = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")

@@ -8,6 +8,7 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import failed_response, failed_result
+from spark_kafka_sink.protocol.codec import encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_acls import (
     AclCreation,
@@ -64,7 +65,6 @@ from spark_kafka_sink.protocol.messages.offset_fetch import (
 )
 from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
-from spark_kafka_sink.protocol.schema import encode_bytes
 
 ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 TOPIC_ID = uuid.UUID(int=5)

@@ -22,7 +22,7 @@ from spark_kafka_sink.devbroker.net.faults import (
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.registry import RequestHeader
 
 ERROR = AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -32,7 +31,7 @@ from spark_kafka_sink.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from spark_kafka_sink.protocol.registry import encode_request
+from spark_kafka_sink.protocol.registry import RequestHeader, encode_request
 from spark_kafka_sink.record.compression import CompressionType
 from tests.support.devbroker.broker_requests import NOW, broker_with
 from tests.support.record.plain_batches import plain_batch
