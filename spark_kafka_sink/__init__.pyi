@@ -111,7 +111,7 @@ from spark_kafka_sink.model import (
     RecordMetadata as RecordMetadata,
     TopicPartition as TopicPartition,
 )
-from spark_kafka_sink.network.cluster.metadata import (
+from spark_kafka_sink.network.metadata import (
     MetadataSnapshot as MetadataSnapshot,
     PartitionMetadata as PartitionMetadata,
     TopicMetadata as TopicMetadata,

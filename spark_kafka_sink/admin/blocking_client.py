@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from spark_kafka_sink.admin.cluster_calls import ClusterCalls
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError
-from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
+from spark_kafka_sink.network.network_thread import stop_if_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

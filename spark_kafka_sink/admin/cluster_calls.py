@@ -23,10 +23,14 @@ from spark_kafka_sink.errors import (
     UnsupportedVersionError,
 )
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.first_contact import Patience, UnreachedError, wait_for_answer
+from spark_kafka_sink.network.connection_waits import (
+    Patience,
+    UnreachedError,
+    connection_to,
+    wait_for_answer,
+)
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.network_client import NetworkClient
-from spark_kafka_sink.network.node_connections import connection_to
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import (
     ErrorCode,
@@ -162,7 +166,7 @@ class ClusterCalls:
         await self._client.close()
 
     async def reach(self, seconds: float, on_wait: Callable[[KafkaError], None]) -> None:
-        """Wait until any broker answers; see `first_contact`."""
+        """Wait until any broker answers; see `connection_waits`."""
         await wait_for_answer(self._client, (), Patience(seconds, _TIMEOUT), on_wait=on_wait)
 
     async def nodes(self, deadline: float) -> list[Node]:

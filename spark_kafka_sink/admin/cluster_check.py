@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import host_and_port
-from spark_kafka_sink.network.first_contact import Patience, wait_for_answer, wait_for_leaders
+from spark_kafka_sink.network.connection_waits import Patience, wait_for_answer, wait_for_leaders
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
@@ -58,8 +58,8 @@ def describe_topics(
     Raises NetworkError if no broker, or not every leader, can be reached, BrokerError if a topic is
     missing or refused, KafkaTimeoutError if a topic is not created in time: within `timeout`
     seconds or max.block.ms, whichever is less, and sooner if waiting will not help
-    (`first_contact`). The leaders have at least `LEADERS_SECONDS` of that, even if the first answer
-    has taken longer.
+    (`connection_waits`). The leaders have at least `LEADERS_SECONDS` of that, even if the first
+    answer has taken longer.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(

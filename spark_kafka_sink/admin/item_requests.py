@@ -23,7 +23,7 @@ from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
-from spark_kafka_sink.network.cluster.unreached_nodes import FINAL_SECONDS
+from spark_kafka_sink.network.cluster_connection_states import FINAL_SECONDS
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import ResponseT
 

@@ -16,7 +16,7 @@ from spark_kafka_sink.consumer.group.commit_rules import AutoCommit
 from spark_kafka_sink.consumer.group.offset_commits import DELETED, OffsetCommits, PreparedCommit
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, WakeupError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

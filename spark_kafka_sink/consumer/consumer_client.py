@@ -22,8 +22,8 @@ from spark_kafka_sink.consumer.offsets.offset_calls import BrokerRequests, Epoch
 from spark_kafka_sink.consumer.offsets.offset_requests import list_offsets_request, read_offsets
 from spark_kafka_sink.errors import DecodeError, IllegalStateError, KafkaError
 from spark_kafka_sink.network.authentication.connection_security import read_security
-from spark_kafka_sink.network.base.network_thread import NetworkThread
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.network.network_thread import NetworkThread
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,

@@ -25,7 +25,7 @@ from spark_kafka_sink.errors import (
     NetworkError,
     NoOffsetForPartitionError,
 )
-from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
+from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -36,11 +36,9 @@ from spark_kafka_sink.consumer.topic_updates import TopicUpdates
 from spark_kafka_sink.errors import IllegalStateError, KafkaTimeoutError, WakeupError
 from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.network.authentication.connection_security import read_security
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
-from spark_kafka_sink.network.base.network_thread import NetworkThread
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.network.network_thread import NetworkThread, stop_if_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence

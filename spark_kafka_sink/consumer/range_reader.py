@@ -32,8 +32,8 @@ from spark_kafka_sink.errors import (
     KafkaError,
     NetworkError,
 )
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.first_contact import UnreachedError
+from spark_kafka_sink.network.connection_waits import UnreachedError
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.record.arrow.record_decoder import BatchIndex, RecordDecoder
 
 if TYPE_CHECKING:

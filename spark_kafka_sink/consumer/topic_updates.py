@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import DecodeError, NetworkError
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from spark_kafka_sink.errors import (
     NetworkError,
 )
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.base.timeout_check import done_by
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
+from spark_kafka_sink.network.timeout_check import done_by
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.cluster.metadata import MetadataQuestion
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
+    from spark_kafka_sink.network.metadata import MetadataQuestion
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 

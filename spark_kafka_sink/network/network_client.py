@@ -27,37 +27,35 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import Node, host_and_port
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.base.timeout_check import done_by
-from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.network.cluster.cluster_connection_states import (
+from spark_kafka_sink.network.cluster_connection_states import (
     ClusterConnectionStates,
     ConnectionState,
+    UnreachedNodes,
 )
-from spark_kafka_sink.network.cluster.metadata import Metadata
-from spark_kafka_sink.network.cluster.unreached_nodes import UnreachedNodes
 from spark_kafka_sink.network.connection.broker_connection import (
     CLOSED_UNSENT,
     BrokerConnection,
     ConnectionSettings,
 )
-from spark_kafka_sink.network.connection.dialer import Dialer
-from spark_kafka_sink.network.connection.listener_probe import refuse_if_sasl_is_required
-from spark_kafka_sink.network.metadata_updater import MetadataUpdater
-from spark_kafka_sink.network.transport.connection_errors import (
+from spark_kafka_sink.network.connection.connection_errors import (
     AbsentPeerError,
     GreetedOnlyError,
     SilentPeerError,
 )
-from spark_kafka_sink.network.transport.host_resolver import HostResolver
-from spark_kafka_sink.network.transport.transport import SocketOptions
+from spark_kafka_sink.network.connection.dialer import Dialer, refuse_if_sasl_is_required
+from spark_kafka_sink.network.connection.host_resolver import HostResolver
+from spark_kafka_sink.network.connection.transport import SocketOptions
+from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
+from spark_kafka_sink.network.metadata import Metadata
+from spark_kafka_sink.network.metadata_updater import MetadataUpdater
+from spark_kafka_sink.network.timeout_check import done_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from spark_kafka_sink.config.client_config import ClientConfig
-    from spark_kafka_sink.network.connection.network_listener import NetworkListener
-    from spark_kafka_sink.network.transport.transport import Transport
+    from spark_kafka_sink.network.connection.broker_connection import NetworkListener
+    from spark_kafka_sink.network.connection.transport import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +193,7 @@ class NetworkClient:
         """Create the client without opening a connection.
 
         `on_change` is called when a node or the metadata may have changed. With `warns` an address
-        that is probably wrong is logged (`unreached_nodes`). Raises ConfigError for TLS and SASL
+        that is probably wrong is logged (`UnreachedNodes`). Raises ConfigError for TLS and SASL
         settings that contradict each other.
         """
         self._config = config

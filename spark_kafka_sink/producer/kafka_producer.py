@@ -29,7 +29,7 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.metrics.kafka_metric import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
-from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
+from spark_kafka_sink.network.network_thread import stop_if_forgotten
 from spark_kafka_sink.producer.batch.delivery_errors import about_row
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall

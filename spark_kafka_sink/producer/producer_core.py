@@ -18,10 +18,10 @@ from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClose
 from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.model import AcksByPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
-from spark_kafka_sink.network.base.network_thread import JOIN_TIMEOUT, NetworkThread
-from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.network.first_contact import look_for_brokers
+from spark_kafka_sink.network.connection_waits import look_for_brokers
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.network.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder, BatchSizes
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.network.cluster.metadata import Metadata, MetadataSnapshot
+    from spark_kafka_sink.network.metadata import Metadata, MetadataSnapshot
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.records.partitioner import Partitioner
     from spark_kafka_sink.producer.transactions.transactional_request_result import (

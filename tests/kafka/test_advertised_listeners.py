@@ -11,7 +11,7 @@ import pytest
 from spark_kafka_sink import KafkaProducer, NetworkError, read_arrow
 from spark_kafka_sink.admin.cluster_check import describe_topics
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.network.first_contact import UnreachedError
+from spark_kafka_sink.network.connection_waits import UnreachedError
 from tests.support.kafka.kafka_files import KAFKA_4
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.kafka.real_kafka import start_kafka, wait_until

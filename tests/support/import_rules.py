@@ -119,12 +119,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         TOP: ("values", "transaction_values", "cluster_calls", "item_requests", "requests"),
     },
     "network": {
-        "base": (),
-        "transport": ("base",),
-        "authentication": ("base",),
-        "connection": ("base", "transport", "authentication"),
-        "cluster": ("base", "transport"),
-        TOP: ("base", "transport", "authentication", "connection", "cluster"),
+        "exponential_backoff": (),
+        "timeout_check": (),
+        "daemon_thread": ("timeout_check",),
+        "authentication": ("exponential_backoff", "timeout_check", "daemon_thread"),
+        "connection": ("timeout_check", "daemon_thread", "authentication"),
+        TOP: ("exponential_backoff", "timeout_check", "authentication", "connection"),
     },
     "producer": {
         "batch": (),
@@ -203,9 +203,8 @@ _EVENT_LOOP = (
 #: Library -> the files that may import it, as patterns relative to the package.
 GUARDED: dict[str, tuple[str, ...]] = {
     "asyncio": _EVENT_LOOP,
-    "socket": ("network/transport/*.py", "devbroker/net/server.py", "spark/worker.py"),
+    "socket": ("network/connection/*.py", "devbroker/net/server.py", "spark/worker.py"),
     "ssl": (
-        "network/transport/*.py",
         "network/authentication/*.py",
         "network/connection/*.py",
         "security/tls.py",

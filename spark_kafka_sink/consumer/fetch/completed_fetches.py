@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_metrics import FetchedTotals
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
 

@@ -35,8 +35,7 @@ from spark_kafka_sink.consumer.fetch.fetch_sessions import (
 )
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_metrics import FetchedTotals
     from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.messages.fetch import FetchResponse, PartitionData
 
 

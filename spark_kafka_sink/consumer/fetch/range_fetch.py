@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+    from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.commit_rules import Verdict
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.consumer_context import ConsumerContext
     from spark_kafka_sink.consumer.group.commit_rules import Verdict
     from spark_kafka_sink.consumer.group.group_member import Callback, MemberSettings
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
 
 logger = logging.getLogger(__name__)
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.group.group_member import LocalAssignment
     from spark_kafka_sink.consumer.subscription.subscription import Subscription
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
-    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+    from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 
 _S = MemberState
 #: The states whose heartbeat does not wait for the interval.

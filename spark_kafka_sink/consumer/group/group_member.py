@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
-    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+    from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 
 _NO_LOCAL_EPOCH: Final = -1
 

@@ -32,7 +32,7 @@ from spark_kafka_sink.protocol.messages.sync_group import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+    from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponseMember
     from spark_kafka_sink.protocol.messages.leave_group import LeaveGroupResponse
 

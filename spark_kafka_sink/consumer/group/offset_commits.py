@@ -21,7 +21,7 @@ from spark_kafka_sink.consumer.group.commit_rules import (
 )
 from spark_kafka_sink.consumer.offsets.offset_requests import missing_answer, only_requested
 from spark_kafka_sink.errors import CommitFailedError, KafkaError, KafkaTimeoutError, NetworkError
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.group_offsets import (

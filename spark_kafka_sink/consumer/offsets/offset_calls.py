@@ -43,10 +43,14 @@ from spark_kafka_sink.errors import (
     NetworkError,
 )
 from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Node, TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.cluster.unreached_nodes import FINAL_SECONDS
-from spark_kafka_sink.network.first_contact import Patience, UnreachedError, wait_for_leaders
-from spark_kafka_sink.network.node_connections import connection_to
+from spark_kafka_sink.network.cluster_connection_states import FINAL_SECONDS
+from spark_kafka_sink.network.connection_waits import (
+    Patience,
+    UnreachedError,
+    connection_to,
+    wait_for_leaders,
+)
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
 from spark_kafka_sink.protocol.group_offsets import LAST_COMMIT_WITH_NAMES

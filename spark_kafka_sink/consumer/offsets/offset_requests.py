@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LogTruncation
     from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
     from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsResponse
     from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse

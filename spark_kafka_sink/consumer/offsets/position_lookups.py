@@ -37,7 +37,7 @@ from spark_kafka_sink.errors import (
     UnsupportedVersionError,
 )
 from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, TopicPartition
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.protocol.messages.list_offsets import LATEST_TIMESTAMP
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
     from spark_kafka_sink.consumer.offsets.offset_requests import Questions
     from spark_kafka_sink.consumer.subscription.partition_state import OffsetReset
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
 
 logger = logging.getLogger(__name__)

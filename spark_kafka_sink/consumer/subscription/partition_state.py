@@ -20,7 +20,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
 
 _BY_DURATION: Final = "by_duration:"
 _NANOSECONDS: Final = 1_000_000_000

@@ -15,8 +15,7 @@ from spark_kafka_sink.errors import ConfigError, IllegalStateError
 from spark_kafka_sink.network.authentication.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.authentication.kerberos_tickets import begin_gssapi, check_gssapi
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
-from spark_kafka_sink.network.authentication.token_provider import TokenProvider
-from spark_kafka_sink.network.authentication.token_sources import token_source
+from spark_kafka_sink.network.authentication.tokens import TokenProvider, token_source
 from spark_kafka_sink.security.kerberos import KerberosLogin
 from spark_kafka_sink.security.login import (
     Login,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.allow_lists import pinned_file, read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
-from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
+from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 from spark_kafka_sink.security.kerberos import GssapiClient, keytab_principals
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.batch.batch_compression import batches_of
 from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
 from spark_kafka_sink.producer.batch.delivery_errors import interruption_error

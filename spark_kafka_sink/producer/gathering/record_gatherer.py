@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError, RecordError
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.batch.delivery_errors import (
     interruption_error,
     no_memory_for_callback,

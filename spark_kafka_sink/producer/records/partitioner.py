@@ -26,7 +26,7 @@ import numpy as np
 from spark_kafka_sink.config.plug_ins import PlugIns, check_signature
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError
-from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.record.columns import NULL_PARTITION
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KEY_RULES
 

@@ -15,7 +15,7 @@ from spark_kafka_sink.config.plug_ins import PlugIns
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.model import LONGEST_TEXT
-from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.records.partitioner import (
     FunctionPartitioner,
     MethodPartitioner,

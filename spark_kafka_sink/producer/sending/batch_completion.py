@@ -42,8 +42,8 @@ from spark_kafka_sink.protocol.messages.produce import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-    from spark_kafka_sink.network.cluster.metadata import Metadata, MetadataSnapshot
+    from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+    from spark_kafka_sink.network.metadata import Metadata, MetadataSnapshot
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
     from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch

@@ -16,9 +16,8 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError, TransactionAbortedError
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.base.times import NEVER
 from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT
+from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 from spark_kafka_sink.producer.batch.delivery_errors import delivery_timeout
 from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion, produce_request
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.errors import BrokerError, DeliveryTimeoutError
     from spark_kafka_sink.model import Node, PartitionAcks, TopicPartition
-    from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from spark_kafka_sink.errors import ProducerClosedError
-from spark_kafka_sink.network.base.daemon_thread import is_exiting
+from spark_kafka_sink.network.daemon_thread import is_exiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.network.cluster.metadata import TopicMetadata
+    from spark_kafka_sink.network.metadata import TopicMetadata
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 
 #: Sequence numbers wrap from 2**31 - 1 to 0.

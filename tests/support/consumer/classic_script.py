@@ -18,7 +18,7 @@ from spark_kafka_sink.consumer.group.group_requests import (
     Wait,
 )
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
 from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
 

@@ -19,7 +19,7 @@ from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, Wait
 from spark_kafka_sink.consumer.subscription.partition_state import EARLIEST
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatResponse,

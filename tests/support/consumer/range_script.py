@@ -17,7 +17,7 @@ from spark_kafka_sink.consumer.fetch.range_fetch import (
     Wait,
 )
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
 if TYPE_CHECKING:

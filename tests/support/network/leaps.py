@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore
 from spark_kafka_sink.consumer.offsets import offset_calls
 from spark_kafka_sink.consumer.offsets.offset_calls import OffsetCalls
-from spark_kafka_sink.network import first_contact
+from spark_kafka_sink.network import connection_waits
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -72,20 +72,20 @@ def leap_at_second_metadata(broker: DevBroker, client: Any) -> None:
 
 def leap_at_first_contact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Move the clock of each first contact to its `FINAL_SECONDS` when its failure is known."""
-    ask = first_contact._ask
+    ask = connection_waits._ask
 
     async def leaping_ask(
         client: NetworkClient,
         topics: Sequence[str],
         began: float,
-        patience: first_contact.Patience,
+        patience: connection_waits.Patience,
     ) -> None:
-        if patience.limit != first_contact._FINAL:
+        if patience.limit != connection_waits._FINAL:
             return await ask(client, topics, began, patience)
         asking = ask(client, topics, began, patience)
-        return await _leap_when_failed(asking, client, topics, first_contact.FINAL_SECONDS)
+        return await _leap_when_failed(asking, client, topics, connection_waits.FINAL_SECONDS)
 
-    monkeypatch.setattr(first_contact, "_ask", leaping_ask)
+    monkeypatch.setattr(connection_waits, "_ask", leaping_ask)
 
 
 def leap_at_search_for_anybody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from tests.support.network.scripted_transport import AnsweringTransport, run_wit
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from spark_kafka_sink.network.transport.host_resolver import HostResolver
-    from spark_kafka_sink.network.transport.transport import Transport
+    from spark_kafka_sink.network.connection.host_resolver import HostResolver
+    from spark_kafka_sink.network.connection.transport import Transport
     from tests.support.network.recording_listener import RecordingListener
 
 FAST = {

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+from spark_kafka_sink.network.exponential_backoff import NEVER
+from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.produce_result import call_now

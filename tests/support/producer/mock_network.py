@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import NetworkError
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.cluster.metadata import Metadata
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.metadata import Metadata
 from spark_kafka_sink.protocol.registry import declared_messages
 from tests.support.producer.producer_batches import NODES, snapshot
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.network.cluster.metadata import (
+from spark_kafka_sink.network.metadata import (
     MetadataSnapshot,
     PartitionMetadata,
     TopicMetadata,

@@ -19,9 +19,8 @@ from spark_kafka_sink.admin.cluster_check import (
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
-from spark_kafka_sink.network import first_contact
-from spark_kafka_sink.network.cluster import unreached_nodes
-from spark_kafka_sink.network.first_contact import Patience
+from spark_kafka_sink.network import cluster_connection_states, connection_waits
+from spark_kafka_sink.network.connection_waits import Patience
 from spark_kafka_sink.testing import AlterResponse, ApiKey
 from tests.support.network.leaps import leap_at_first_contact
 
@@ -42,19 +41,19 @@ def early_failure(monkeypatch):
     """
     leap_at_first_contact(monkeypatch)
     limits = []
-    ask = first_contact._ask
+    ask = connection_waits._ask
 
     def note(client, topics, began, patience):
         limits.append(patience.limit)
         return ask(client, topics, began, patience)
 
-    monkeypatch.setattr(first_contact, "_ask", note)
+    monkeypatch.setattr(connection_waits, "_ask", note)
 
     def fail(servers, *topics):
         for _ in range(5):
             limits.clear()
             message = failure(servers, *topics, timeout=10.0, **{"max.block.ms": 7_200_000})
-            if limits == [first_contact._FINAL]:
+            if limits == [connection_waits._FINAL]:
                 return message
         raise AssertionError(f"the check never ended early: {message}")
 
@@ -65,7 +64,7 @@ def early_failure(monkeypatch):
 def silent(monkeypatch):
     """Yield the address of a peer that answers nothing; a wait ends once it has a request."""
     asked = threading.Event()
-    ask = first_contact._ask
+    ask = connection_waits._ask
 
     async def leaping_ask(client, topics, began, patience):
         asking = asyncio.ensure_future(ask(client, topics, began, patience))
@@ -76,7 +75,7 @@ def silent(monkeypatch):
         loop.time = lambda: now() + patience.seconds
         return await asking
 
-    monkeypatch.setattr(first_contact, "_ask", leaping_ask)
+    monkeypatch.setattr(connection_waits, "_ask", leaping_ask)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():
@@ -128,7 +127,7 @@ def test_the_check_waits_for_a_single_address_that_may_respond(unused_port, sile
 @pytest.mark.parametrize("host", ["kafka-internal.invalid", "127.0.0.1"])
 def test_an_advertised_address_that_nobody_can_reach_is_named(unused_port, host, monkeypatch):
     """A broker that advertises an address where nobody is, or a name without one, is named."""
-    monkeypatch.setattr(unreached_nodes, "FINAL_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_connection_states, "FINAL_SECONDS", 0.0)
     with DevBroker(topics={"events": 3}) as broker:
         broker.call(lambda it: it.advertise(host, unused_port, listener="PLAINTEXT"))
         message = failure(broker.bootstrap_servers, "events")

@@ -9,8 +9,7 @@ import pytest
 from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, group_settings, member_settings
 from spark_kafka_sink.errors import ConfigError, KafkaTimeoutError, NetworkError
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 
 
 def config_of(**settings: object) -> KafkaConsumerConfig:

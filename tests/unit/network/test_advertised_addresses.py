@@ -22,8 +22,8 @@ from spark_kafka_sink.consumer.consumer_client import ConsumerClient
 from spark_kafka_sink.consumer.range_reader import PartitionRange, read_range
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.cluster import unreached_nodes
-from spark_kafka_sink.network.first_contact import UnreachedError
+from spark_kafka_sink.network import cluster_connection_states
+from spark_kafka_sink.network.connection_waits import UnreachedError
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.spark.sink import exactly_once_write
@@ -41,7 +41,7 @@ WRONG, RIGHT = TopicPartition("t", 0), TopicPartition("t", 1)
 @pytest.fixture
 def hasty(monkeypatch):
     """Make the first failure prove that an address is wrong."""
-    monkeypatch.setattr(unreached_nodes, "FINAL_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_connection_states, "FINAL_SECONDS", 0.0)
 
 
 @pytest.fixture(params=["kafka-internal.invalid", "127.0.0.1"])
@@ -159,7 +159,7 @@ def test_the_driver_tries_all_brokers_until_it_knows_that_none_can_be_reached(
 ):
     """With two wrong addresses, a single attempt at the second one would prove nothing."""
     monkeypatch.setattr(exactly_once_write, "_kept", {})
-    monkeypatch.setattr(unreached_nodes, "FINAL_SECONDS", 0.2)
+    monkeypatch.setattr(cluster_connection_states, "FINAL_SECONDS", 0.2)
     with DevBroker(brokers=2, topics={"t": 2}) as brokers:
         wrong = {1: Node(1, "127.0.0.1", unused_port), 2: Node(2, "kafka.invalid", 9092)}
         brokers.call(lambda it: it.cluster.other_addresses.update(PLAINTEXT=wrong))

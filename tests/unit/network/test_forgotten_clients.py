@@ -13,8 +13,8 @@ import pytest
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.network.base import forgotten_clients
-from spark_kafka_sink.network.base.forgotten_clients import stop_if_forgotten
+from spark_kafka_sink.network import network_thread
+from spark_kafka_sink.network.network_thread import stop_if_forgotten
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.support import leaks
 
@@ -105,7 +105,7 @@ def test_a_client_of_another_process_is_not_stopped(monkeypatch):
     stopped = threading.Event()
     owner = threading.Event()
     stop_if_forgotten(owner, stopped.set, client_id=None)
-    monkeypatch.setattr(forgotten_clients.os, "getpid", lambda: -1)
+    monkeypatch.setattr(network_thread.os, "getpid", lambda: -1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         del owner
@@ -144,9 +144,9 @@ class _Messages(logging.Handler):
 def messages():
     """Yield the messages about forgotten clients."""
     handler = _Messages()
-    forgotten_clients.logger.addHandler(handler)
+    network_thread.logger.addHandler(handler)
     yield handler
-    forgotten_clients.logger.removeHandler(handler)
+    network_thread.logger.removeHandler(handler)
 
 
 def test_an_error_while_a_forgotten_client_stops_is_logged(messages):

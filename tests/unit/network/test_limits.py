@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.network import network_client
-from spark_kafka_sink.network.authentication import token_provider, token_sources
-from spark_kafka_sink.network.base import daemon_thread, network_thread, timeout_check
-from spark_kafka_sink.network.connection import broker_connection
-from spark_kafka_sink.network.transport import host_resolver, tls_transport
+from spark_kafka_sink.network import daemon_thread, network_client, network_thread, timeout_check
+from spark_kafka_sink.network.authentication import tokens
+from spark_kafka_sink.network.connection import broker_connection, host_resolver, tls_transport
 
 
 @pytest.mark.parametrize(
@@ -24,8 +22,8 @@ from spark_kafka_sink.network.transport import host_resolver, tls_transport
         (daemon_thread, "KEPT_SECONDS", 60.0),
         (network_thread, "JOIN_TIMEOUT", 10.0),
         (network_thread, "ANSWER_TIMEOUT", 1.0),
-        (token_sources, "DEFAULT_TIMEOUT", 10.0),
-        (token_provider, "RETRY_INTERVAL", 10.0),
+        (tokens, "DEFAULT_TIMEOUT", 10.0),
+        (tokens, "RETRY_INTERVAL", 10.0),
         (timeout_check, "CHECKS_UNTIL_TIMEOUT", 3),
         (timeout_check, "ROUNDS_UNTIL_GIVING_UP", 10),
         # 128 KiB.

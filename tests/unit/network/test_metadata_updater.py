@@ -9,9 +9,9 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.cluster.metadata import Metadata
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.metadata import Metadata
 from spark_kafka_sink.network.metadata_updater import MetadataUpdater
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -11,8 +11,8 @@ import pytest
 
 from spark_kafka_sink.errors import IllegalStateError, NetworkError
 from spark_kafka_sink.model import Node
+from spark_kafka_sink.network.connection.host_resolver import HostResolver
 from spark_kafka_sink.network.network_client import MAX_ATTEMPTS, Availability, NetworkClient
-from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.network.metadata_script import MetadataScript, described
 from tests.support.network.network_clients import (
@@ -30,7 +30,7 @@ from tests.support.network.scripted_broker import ScriptedBroker
 from tests.support.network.scripted_transport import AnsweringTransport
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.network.transport.transport import Transport
+    from spark_kafka_sink.network.connection.transport import Transport
 
 #: Only the socket limits how much is sent.
 MANY_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1_000_000, "enable.idempotence": False}

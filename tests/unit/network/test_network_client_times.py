@@ -6,7 +6,7 @@ import asyncio
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.network import network_client
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.network_client import NetworkClient
 
 

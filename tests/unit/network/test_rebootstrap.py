@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.transport.host_resolver import HostResolver
+from spark_kafka_sink.network.connection.host_resolver import HostResolver
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 from tests.support.network.metadata_script import MetadataScript, described

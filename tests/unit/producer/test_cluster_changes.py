@@ -19,8 +19,8 @@ from spark_kafka_sink.errors import (
     UnsupportedVersionError,
 )
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -13,7 +13,7 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics import client_metrics
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer import producer_core
 from spark_kafka_sink.producer.measures.sender_metrics import TimedCall
 from spark_kafka_sink.producer.producer_core import ProducerCore

@@ -28,7 +28,7 @@ LOST = "{} of the producer 'late' had not been acknowledged when the process end
 SCRIPT = """
 import atexit, sys, threading
 from spark_kafka_sink import KafkaProducer
-from spark_kafka_sink.network.base.daemon_thread import is_exiting
+from spark_kafka_sink.network.daemon_thread import is_exiting
 from spark_kafka_sink.producer import kafka_producer
 
 kafka_producer.EXIT_SECONDS = 120

@@ -26,7 +26,7 @@ from spark_kafka_sink.errors import (
     NetworkError,
     RecordTooLargeError,
 )
-from spark_kafka_sink.network.first_contact import look_for_brokers
+from spark_kafka_sink.network.connection_waits import look_for_brokers
 from spark_kafka_sink.producer import producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey

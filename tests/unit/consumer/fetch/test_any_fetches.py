@@ -28,9 +28,9 @@ from spark_kafka_sink.consumer.subscription.partition_state import (
 )
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot, TopicMetadata
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.metadata import MetadataSnapshot, TopicMetadata
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchResponse, PartitionData

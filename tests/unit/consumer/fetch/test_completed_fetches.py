@@ -10,7 +10,7 @@ from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch, Fe
 from spark_kafka_sink.consumer.subscription.partition_state import EARLIEST
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot, TopicMetadata
+from spark_kafka_sink.network.metadata import MetadataSnapshot, TopicMetadata
 from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
 TP0, TP1, TP2 = (TopicPartition("t", index) for index in range(3))

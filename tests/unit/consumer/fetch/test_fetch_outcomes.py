@@ -20,7 +20,7 @@ from spark_kafka_sink.consumer.subscription.partition_state import (
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.errors import BrokerError, CorruptRecordError, OffsetOutOfRangeError
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import EpochEndOffset, PartitionData
 from spark_kafka_sink.record.record_batch import uncompressed_transactional_batch

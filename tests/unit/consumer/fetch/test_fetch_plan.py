@@ -16,7 +16,7 @@ from spark_kafka_sink.consumer.subscription.partition_state import (
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
-from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot, TopicMetadata
+from spark_kafka_sink.network.metadata import MetadataSnapshot, TopicMetadata
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 TP0, TP1, TP2 = (TopicPartition("t", index) for index in range(3))

@@ -24,7 +24,7 @@ from spark_kafka_sink.consumer.group.group_requests import (
     Wait,
 )
 from spark_kafka_sink.errors import BrokerError
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.consumer.classic_script import (
     COORDINATOR,

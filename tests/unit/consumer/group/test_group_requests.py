@@ -22,7 +22,7 @@ from spark_kafka_sink.consumer.group.group_requests import (
     sync_request,
 )
 from spark_kafka_sink.errors import UnsupportedVersionError
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
 from spark_kafka_sink.protocol.messages.join_group import (

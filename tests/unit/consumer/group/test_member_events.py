@@ -27,7 +27,7 @@ from spark_kafka_sink.consumer.group.group_requests import (
 )
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.consumer.member_script import (
     COORDINATOR,

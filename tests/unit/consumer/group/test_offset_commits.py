@@ -13,7 +13,7 @@ from spark_kafka_sink.consumer.consumer_context import Answer
 from spark_kafka_sink.consumer.group.offset_commits import OffsetCommits
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 #: Seconds that a pass never waits.

@@ -11,8 +11,8 @@ from spark_kafka_sink.config.offset_specs import Subscribe
 from spark_kafka_sink.consumer.offsets.offset_calls import FINAL_SECONDS, OffsetCalls
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.cluster.metadata import Metadata
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.metadata import Metadata
 from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsResponse
 from spark_kafka_sink.protocol.messages.metadata import (
     MetadataRequest,

@@ -23,7 +23,7 @@ from spark_kafka_sink.consumer.offsets.offset_requests import (
 )
 from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.network.cluster.metadata import (
+from spark_kafka_sink.network.metadata import (
     MetadataSnapshot,
     PartitionMetadata,
     TopicMetadata,

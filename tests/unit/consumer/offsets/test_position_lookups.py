@@ -14,8 +14,8 @@ from spark_kafka_sink.consumer.subscription.partition_state import EARLIEST
 from spark_kafka_sink.consumer.subscription.subscription_state import SubscriptionState
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.network.base.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.cluster.metadata import Metadata
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.metadata import Metadata
 from spark_kafka_sink.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

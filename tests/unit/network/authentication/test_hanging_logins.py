@@ -13,12 +13,12 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.authentication import tls_contexts, token_sources
+from spark_kafka_sink.network.authentication import tls_contexts, tokens
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.network.connection.dialer import Dialer
+from spark_kafka_sink.network.connection.host_resolver import HostResolver
 from spark_kafka_sink.network.network_client import NetworkClient
-from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.security.tls import TlsSettings
 from tests.support.network.scripted_transport import run_without_waiting
 
@@ -136,7 +136,7 @@ def test_a_function_has_ten_seconds_by_default(hanging):
 
 def test_a_file_that_hangs_ends_the_login(hanging, monkeypatch):
     """A file on an unavailable server also ends the login."""
-    monkeypatch.setattr(token_sources, "read_named_file", lambda _: hanging.give())
+    monkeypatch.setattr(tokens, "read_named_file", lambda _: hanging.give())
     url = {"sasl.oauthbearer.token.endpoint.url": "file:///token"}
     [error] = asyncio.run(refusals(configured(**url, **{READ_TIMEOUT: 1})))
     assert "token.endpoint.url: /token returned no token within 0.001 s" in error

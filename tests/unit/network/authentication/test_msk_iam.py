@@ -12,9 +12,9 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import AuthenticationError, ConfigError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.authentication import token_sources
+from spark_kafka_sink.network.authentication import tokens
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
-from spark_kafka_sink.network.authentication.token_sources import msk_region
+from spark_kafka_sink.network.authentication.tokens import msk_region
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.security.login import MskIamToken
 
@@ -72,7 +72,7 @@ def test_a_token_has_the_expiry_of_the_signer(monkeypatch):
     """The signer returns milliseconds since 1970."""
     signer = "aws_msk_iam_sasl_signer.MSKAuthTokenProvider.generate_auth_token"
     monkeypatch.setattr(signer, lambda region: (f"token.of.{region}", 1_700_000_000_500))
-    token = token_sources.msk_iam_source(MskIamToken(region="x"), [])()
+    token = tokens.msk_iam_source(MskIamToken(region="x"), [])()
     expected = ("token.of.x", "AWS credentials", 1_700_000_000.5)
     assert expected == (token.value, token.subject, token.expires_at)
 
@@ -117,6 +117,6 @@ def test_the_region_can_come_from_the_environment(monkeypatch):
 
 def test_the_error_for_a_missing_signer_says_how_to_install_it(monkeypatch):
     """Creating a producer raises an error that names the extra."""
-    monkeypatch.setattr(token_sources, "find_spec", lambda _: None)
+    monkeypatch.setattr(tokens, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pip install 'spark-kafka-sink\[msk-iam\]'"):
         KafkaProducer(SETTINGS)

@@ -11,7 +11,7 @@ from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.authentication import sasl_authenticator
 from spark_kafka_sink.network.authentication.sasl_authenticator import SaslSession
-from spark_kafka_sink.network.base.daemon_thread import Outcome
+from spark_kafka_sink.network.daemon_thread import Outcome
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from spark_kafka_sink.protocol.messages.sasl_handshake import (

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
-from spark_kafka_sink.network.authentication.token_sources import (
+from spark_kafka_sink.network.authentication.tokens import (
     FetchTimeouts,
     _SocketUntil,
     fetch_token,

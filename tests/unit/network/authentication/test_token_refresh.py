@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
-from spark_kafka_sink.network.authentication import token_provider
+from spark_kafka_sink.network.authentication import tokens
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
-from spark_kafka_sink.network.authentication.token_provider import TokenProvider
+from spark_kafka_sink.network.authentication.tokens import TokenProvider
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, RefreshPolicy
 from tests.support.network.scripted_transport import run_without_waiting
 from tests.support.security.secured import jaas
@@ -161,7 +161,7 @@ def test_a_failed_replacement_is_retried_every_ten_seconds(caplog):
 
 def test_a_token_that_cannot_be_replaced_is_used_until_it_expires(caplog, monkeypatch):
     """While the source fails it is tried again and again, and the old token is used."""
-    monkeypatch.setattr(token_provider, "RETRY_INTERVAL", 0.001)
+    monkeypatch.setattr(tokens, "RETRY_INTERVAL", 0.001)
 
     async def use(source, provider):
         # Set before the first token, whose replacement may begin before this task runs again.

@@ -16,8 +16,8 @@ from spark_kafka_sink.network.connection.broker_connection import (
     ConnectionSettings,
 )
 from spark_kafka_sink.network.connection.dialer import Dialer
+from spark_kafka_sink.network.connection.host_resolver import HostResolver
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-from spark_kafka_sink.network.transport.host_resolver import HostResolver
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import (

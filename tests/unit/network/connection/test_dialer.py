@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.connection.dialer import Dialer, addresses_in_turn
-from spark_kafka_sink.network.transport.host_resolver import Address, HostResolver
+from spark_kafka_sink.network.connection.host_resolver import Address, HostResolver
 from tests.support.network.scripted_transport import run_without_waiting
 
 NODE = Node(1, "host", 9092)

@@ -10,8 +10,8 @@ import pytest
 
 from spark_kafka_sink.errors import AuthenticationError, NetworkError, UnsupportedVersionError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.connection import listener_probe
-from spark_kafka_sink.network.connection.listener_probe import (
+from spark_kafka_sink.network.connection import dialer
+from spark_kafka_sink.network.connection.dialer import (
     answers_in_plain,
     answers_in_tls,
     refuse_if_sasl_is_required,
@@ -52,7 +52,7 @@ def look(monkeypatch):
                 raise transport
             return transport
 
-        monkeypatch.setattr(listener_probe, "PlaintextTransport", SimpleNamespace(connect=connect))
+        monkeypatch.setattr(dialer, "PlaintextTransport", SimpleNamespace(connect=connect))
         found = asyncio.run(ask(None, None, 60.0))
         assert isinstance(transport, OSError) or transport.closed
         return found

@@ -10,14 +10,14 @@ import pytest
 
 from spark_kafka_sink.errors import NetworkError, UnsupportedVersionError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.base.daemon_thread import in_daemon_thread
 from spark_kafka_sink.network.connection import broker_connection
 from spark_kafka_sink.network.connection.broker_connection import (
     BrokerConnection,
     ConnectionSettings,
 )
+from spark_kafka_sink.network.connection.host_resolver import HostResolver
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-from spark_kafka_sink.network.transport.host_resolver import HostResolver
+from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from spark_kafka_sink.protocol.registry import encode_response
 from tests.support.network.scripted_transport import ScriptedTransport, run_without_waiting

@@ -14,8 +14,8 @@ from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.connection import dialer as dialer_module
 from spark_kafka_sink.network.connection.dialer import Dialer
-from spark_kafka_sink.network.transport.host_resolver import HostResolver
-from spark_kafka_sink.network.transport.tls_transport import TlsTransport
+from spark_kafka_sink.network.connection.host_resolver import HostResolver
+from spark_kafka_sink.network.connection.tls_transport import TlsTransport
 
 NODE = Node(1, "host", 9092)
 

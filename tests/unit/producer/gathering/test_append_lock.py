@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.gathering.append_lock import AppendLock
 from tests.support.producer.gatherer_harness import GathererHarness
 from tests.support.record.record_columns import columns

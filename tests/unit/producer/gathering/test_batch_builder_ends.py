@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_kafka_sink.errors import BufferExhaustedError, DeliveryError, RecordTooLargeError
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from tests.support.producer.gatherer_harness import GathererHarness
 from tests.support.record.record_columns import columns
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.errors import BufferExhaustedError, DeliveryError
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from tests.support.producer.gatherer_harness import GathererHarness
 from tests.support.record.record_columns import columns
 

@@ -18,7 +18,7 @@ from spark_kafka_sink.errors import (
     TransactionAbortedError,
 )
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS, EXHAUSTED_PAUSE
 from tests.support.producer.gatherer_harness import (
     NOW_MS,

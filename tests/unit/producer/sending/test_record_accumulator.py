@@ -2,7 +2,7 @@ import pytest
 
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.model import ProducerIdAndEpoch
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.producer_batch import BatchAlreadyDoneError, FinalState
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DeliveryError, ProducerClosedError
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.produce_result import RefusedRecord
 from spark_kafka_sink.producer.batch.producer_batch import FinalState, ProducerBatch

@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.sending import record_accumulator
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.errors import BrokerError, DeliveryError
-from spark_kafka_sink.network.cluster.metadata import MetadataSnapshot
+from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.producer_batches import NODES, snapshot
 from tests.support.producer.sender_harness import LATER, SenderHarness, numbers

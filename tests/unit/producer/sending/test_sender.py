@@ -13,8 +13,8 @@ from spark_kafka_sink.errors import (
     KafkaError,
     NetworkError,
 )
-from spark_kafka_sink.network.base.times import NEVER
-from spark_kafka_sink.network.cluster.metadata import PartitionMetadata
+from spark_kafka_sink.network.exponential_backoff import NEVER
+from spark_kafka_sink.network.metadata import PartitionMetadata
 from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.errors import DeliveryError, NetworkError
-from spark_kafka_sink.network.base.times import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.sending.sender import TransactionRequestSender
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode

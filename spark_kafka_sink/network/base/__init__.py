@@ -1,1 +1,0 @@
-"""Threads for blocking calls, timeouts, and the back-off between attempts."""
