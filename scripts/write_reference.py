@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from spark_kafka_sink import errors  # noqa: E402
 from spark_kafka_sink.config.admin_config import (  # noqa: E402
     ADMIN_CONFIG_DEF,
     REFUSED_ADMIN,
@@ -54,13 +55,6 @@ from spark_kafka_sink.consumer.consumer_metrics import (  # noqa: E402
     COORDINATOR_GROUP,
     FETCH_GROUP,
     ConsumerMetrics,
-)
-from spark_kafka_sink.errors import (  # noqa: E402
-    BrokerError,
-    KafkaError,
-    base_errors,
-    consumer_errors,
-    producer_errors,
 )
 from spark_kafka_sink.metrics.kafka_metric import MetricConfig  # noqa: E402
 from spark_kafka_sink.metrics.metrics import Metrics  # noqa: E402
@@ -332,12 +326,9 @@ def _refused(settings: Mapping[str, RefusedSetting], prefix: str = "") -> str:
 
 def errors_page() -> str:
     """Return the page of the errors of the package and of Kafka's error codes."""
-    families = (base_errors, consumer_errors, producer_errors)
-    # In the order of the sources; a family also has the base classes that it imports.
-    classes = dict.fromkeys(
-        value for family in families for value in vars(family).values() if inspect.isclass(value)
-    )
-    del classes[KafkaError]
+    # In the order of the source.
+    classes = dict.fromkeys(value for value in vars(errors).values() if inspect.isclass(value))
+    del classes[errors.KafkaError]
     return _page(
         "Errors",
         "All errors are in `spark_kafka_sink` and derive from `KafkaError`. Its attribute "
@@ -374,10 +365,10 @@ def errors_page() -> str:
     )
 
 
-def _error_facts(cls: type[KafkaError]) -> str:
+def _error_facts(cls: type[errors.KafkaError]) -> str:
     bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
     retriable = "yes" if cls.retriable else "no"
-    if issubclass(cls, BrokerError):
+    if issubclass(cls, errors.BrokerError):
         retriable = "as its code"
     return f"**Derives from:** {bases}. **Retriable:** {retriable}."
 

@@ -133,7 +133,7 @@ def test_arrows_point_down_only(layer):
             "def f():\n    from spark_kafka_sink import network",
             "may not import",
         ),
-        ("errors.py", "from spark_kafka_sink.model import Node", "may not import"),
+        ("errors/base_errors.py", "from spark_kafka_sink.model import Node", "may not import"),
         ("spark/data_source.py", "from spark_kafka_sink.protocol import frame", "may not import"),
         ("network/metadata.py", "from spark_kafka_sink import KafkaSink", "may not import"),
         (

@@ -120,7 +120,9 @@ def test_every_error_is_public():
     )
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize(
+    "name", [name for name, value in vars(errors).items() if isinstance(value, type)]
+)
 def test_an_error_names_the_package_that_exports_it(name):
     """Tracebacks and pickles do not depend on the module that defines an error."""
     error = getattr(errors, name)
@@ -215,12 +217,9 @@ def test_importing_the_package_loads_nothing_else():
 
 def test_importing_an_error_loads_only_the_errors():
     """Importing a name loads its module and no other."""
-    families = ("base_errors", "consumer_errors", "producer_errors")
-    assert {
-        "spark_kafka_sink",
-        "spark_kafka_sink.errors",
-        *(f"spark_kafka_sink.errors.{family}" for family in families),
-    } == loaded_by("from spark_kafka_sink import KafkaError")
+    assert {"spark_kafka_sink", "spark_kafka_sink.errors"} == loaded_by(
+        "from spark_kafka_sink import KafkaError"
+    )
 
 
 @pytest.mark.parametrize("name", ["TopicPartition", "ProducerInterceptor", "MetricsReporter"])

@@ -10,8 +10,7 @@ import pytest
 
 from spark_kafka_sink import errors
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.errors.base_errors import ConfigError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.errors import ConfigError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.testing import AlterResponse, ApiKey, ErrorCode
