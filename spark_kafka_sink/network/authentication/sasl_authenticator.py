@@ -12,9 +12,8 @@ import asyncio
 import math
 import random
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from spark_kafka_sink.errors import AuthenticationError, IllegalStateError, KafkaError, NetworkError
 from spark_kafka_sink.network.daemon_thread import in_daemon_thread
@@ -272,17 +271,14 @@ class SaslSession:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRequest:
-    """A request that is held back until an authentication ends."""
+class PendingRequest(NamedTuple):
+    """A request to send: at once, or when an authentication has ended."""
 
     request: AnyRequest
     version: int
-    #: The future that the caller waits for.
+    #: What the caller waits for: the response, or the sending if the broker does not answer.
     outcome: asyncio.Future[Any]
-    has_response: bool
-    #: When it was held back, by the loop's clock.
-    since: float
+    has_response: bool = True
     #: Seconds for its answer; None for request.timeout.ms.
     timeout: float | None = None
 
@@ -301,7 +297,7 @@ class Reauthentication:
         session: SaslSession,
         node: Node,
         *,
-        send: Callable[[HeldRequest], None],
+        send: Callable[[PendingRequest], None],
         on_renewed: Callable[[], None],
         on_failed: Callable[[KafkaError, BaseException | None], None],
         listener: NetworkListener | None = None,
@@ -321,7 +317,8 @@ class Reauthentication:
         self._loop = asyncio.get_running_loop()
         self._renewal: asyncio.Task[None] | None = None
         self._is_renewing = False
-        self._held: deque[HeldRequest] = deque()
+        #: With the time at which each was held back, by the loop's clock.
+        self._held: deque[tuple[float, PendingRequest]] = deque()
 
     @property
     def held_count(self) -> int:
@@ -335,24 +332,24 @@ class Reauthentication:
             self._renewal = self._loop.create_task(self._renew())
         return self._is_renewing
 
-    def hold(self, request: HeldRequest) -> None:
+    def hold(self, request: PendingRequest, now: float) -> None:
         """Hold back a request until the renewal ends."""
-        self._held.append(request)
+        self._held.append((now, request))
 
     def holds(self, outcome: asyncio.Future[Any]) -> bool:
         """Return whether the request with this outcome is held back."""
-        return any(held.outcome is outcome for held in self._held)
+        return any(held.outcome is outcome for _, held in self._held)
 
     def held_until(self, timeout: float) -> float | None:
         """Return when the oldest request has been held for `timeout` seconds; None without one."""
-        return self._held[0].since + timeout if self._held else None
+        return self._held[0][0] + timeout if self._held else None
 
     def end(self) -> list[asyncio.Future[Any]]:
         """End the renewal with its connection; return the outcomes of the held requests."""
         # The task that found the error ends by itself.
         if self._renewal is not None and self._renewal is not asyncio.current_task():
             self._renewal.cancel()
-        outcomes = [held.outcome for held in self._held]
+        outcomes = [held.outcome for _, held in self._held]
         self._held.clear()
         return outcomes
 
@@ -364,7 +361,7 @@ class Reauthentication:
             if self._listener is not None:
                 self._listener.reauthenticated(self._node.node_id, self._loop.time() - began_at)
             while self._held:
-                self._send(self._held[0])
+                self._send(self._held[0][1])
                 self._held.popleft()
             self._on_renewed()
         except KafkaError as error:

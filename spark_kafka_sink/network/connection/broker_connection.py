@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.network.authentication.sasl_authenticator import (
-    HeldRequest,
+    PendingRequest,
     Reauthentication,
     SaslSession,
 )
@@ -527,19 +527,10 @@ class BrokerConnection:
         self._reauthentication = Reauthentication(
             session,
             self.node,
-            send=self._send_held,
+            send=self._enqueue,
             on_renewed=self._on_renewed,
             on_failed=self._fail,
             listener=self._listener,
-        )
-
-    def _send_held(self, held: HeldRequest) -> None:
-        self._enqueue(
-            held.request,
-            held.version,
-            held.outcome,
-            has_response=held.has_response,
-            timeout=held.timeout,
         )
 
     def _on_renewed(self) -> None:
@@ -592,7 +583,7 @@ class BrokerConnection:
         """
         version = self._version_for(request, max_version)
         response: asyncio.Future[ResponseT] = self._loop.create_future()
-        self._send_or_hold(request, version, response, has_response=True, timeout=timeout)
+        self._send_or_hold(PendingRequest(request, version, response, timeout=timeout))
         if on_done is not None:
             self._handlers.add(response, on_done)
         return response
@@ -606,24 +597,16 @@ class BrokerConnection:
         """
         version = self._version_for(request, max_version)
         sent: asyncio.Future[None] = self._loop.create_future()
-        self._send_or_hold(request, version, sent, has_response=False)
+        self._send_or_hold(PendingRequest(request, version, sent, has_response=False))
         return sent
 
-    def _send_or_hold(
-        self,
-        request: AnyRequest,
-        version: int,
-        outcome: asyncio.Future[Any],
-        *,
-        has_response: bool,
-        timeout: float | None = None,
-    ) -> None:
+    def _send_or_hold(self, pending: PendingRequest) -> None:
         renewals = self._reauthentication
         if renewals is None or self._closed_by is not None or not renewals.must_hold():
-            self._enqueue(request, version, outcome, has_response=has_response, timeout=timeout)
+            self._enqueue(pending)
             return
         now = self._loop.time()
-        renewals.hold(HeldRequest(request, version, outcome, has_response, now, timeout))
+        renewals.hold(pending, now)
         self._timeout_check.check_at(now + self._settings.request_timeout)
 
     def _version_for(self, request: AnyRequest, max_version: int | None) -> int:
@@ -636,75 +619,47 @@ class BrokerConnection:
         self, request: ApiRequest[ResponseT], version: int
     ) -> asyncio.Future[ResponseT]:
         response: asyncio.Future[ResponseT] = self._loop.create_future()
-        self._enqueue(request, version, response, has_response=True)
+        self._enqueue(PendingRequest(request, version, response))
         return response
 
-    def _take_correlation_id(self) -> int:
-        correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) & MAX_CORRELATION_ID
-        return correlation_id
-
-    def _enqueue(
-        self,
-        request: AnyRequest,
-        version: int,
-        outcome: asyncio.Future[Any],
-        *,
-        has_response: bool,
-        timeout: float | None = None,
-    ) -> None:
+    def _enqueue(self, pending: PendingRequest) -> None:
         if self._closed_by is not None:
             raise self._closed_by
         try:
+            correlation_id = self._next_correlation_id
+            self._next_correlation_id = (correlation_id + 1) & MAX_CORRELATION_ID
             header = RequestHeader(
-                request_api_key=request.api_key,
-                request_api_version=version,
-                correlation_id=self._take_correlation_id(),
+                request_api_key=pending.request.api_key,
+                request_api_version=pending.version,
+                correlation_id=correlation_id,
                 client_id=self._settings.client_id,
             )
-            buffers = encode_request(header, request)
+            buffers = encode_request(header, pending.request)
         except MemoryError as error:
             # Any other error is caused by the request itself and leaves the connection intact.
             raise self._lose(error, "sending") from error
         try:
-            self._begin_to_send(
-                request.api_key,
-                header,
-                buffers,
-                outcome,
-                has_response=has_response,
-                timeout=self._settings.request_timeout if timeout is None else timeout,
-            )
+            self._begin_to_send(pending, correlation_id, buffers)
         except Exception as error:
             loss = self._lose(error, "sending")
-            if outcome.done() and not outcome.cancelled():
+            if pending.outcome.done() and not pending.outcome.cancelled():
                 # The caller gets the error from here and may never retrieve it from the future.
-                outcome.exception()
+                pending.outcome.exception()
             raise loss from error
 
     def _begin_to_send(
         self,
-        api_key: ApiKey,
-        header: RequestHeader,
+        pending: PendingRequest,
+        correlation_id: int,
         buffers: Sequence[bytes | memoryview],
-        outcome: asyncio.Future[Any],
-        *,
-        has_response: bool,
-        timeout: float,
     ) -> None:
+        request, version, outcome, has_response, timeout = pending
         self._last_used = now = self._loop.time()
-        deadline = now + timeout
+        deadline = now + (self._settings.request_timeout if timeout is None else timeout)
         if has_response:
             # Before its first byte is sent: the response must find its request.
             self._in_flight.add(
-                InFlightRequest(
-                    header.correlation_id,
-                    api_key,
-                    header.request_api_version,
-                    now,
-                    deadline,
-                    outcome,
-                )
+                InFlightRequest(correlation_id, request.api_key, version, now, deadline, outcome)
             )
         is_sent = False
         unsent = to_send(buffers)
@@ -722,7 +677,7 @@ class BrokerConnection:
         if not is_sent or has_response:
             self._timeout_check.check_at(deadline)
         if self._listener is not None:
-            self._listener.request_sent(self.node.node_id, api_key, size)
+            self._listener.request_sent(self.node.node_id, request.api_key, size)
 
     def _on_write_error(self, error: Exception) -> None:
         if not isinstance(error, KafkaError):

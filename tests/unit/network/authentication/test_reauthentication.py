@@ -12,7 +12,7 @@ from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.authentication import sasl_authenticator
 from spark_kafka_sink.network.authentication.sasl_authenticator import (
-    HeldRequest,
+    PendingRequest,
     Reauthentication,
     SaslSession,
 )
@@ -289,7 +289,7 @@ def test_the_deadline_is_that_of_the_oldest_held_request():
         waiting = Reauthentication(None, None, send=None, on_renewed=None, on_failed=None)
         deadlines = [waiting.held_until(30.0)]
         for since in (5.0, 7.0):
-            waiting.hold(HeldRequest(None, 0, None, has_response=True, since=since))
+            waiting.hold(PendingRequest(None, 0, None), since)
             deadlines.append(waiting.held_until(30.0))
         return deadlines
 
