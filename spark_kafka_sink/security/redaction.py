@@ -15,8 +15,11 @@ import base64
 import html
 import json
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, quote_plus, unquote_plus
+
+from spark_kafka_sink.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -75,6 +78,16 @@ def quoted(text: str, secrets: Collection[str], longest: int) -> str:
     elif len(shown) > longest:
         shown = f"{shown[:longest]}..."
     return "".join(character if character.isprintable() else "?" for character in shown)
+
+
+@contextmanager
+def errors_hiding(texts: Collection[str]) -> Iterator[None]:
+    """Remove the texts from the message of a KafkaError that the block raises."""
+    try:
+        yield
+    except KafkaError as error:
+        error.args = (hide(str(error), texts),)
+        raise
 
 
 def _hide_encoded(text: str, forms: tuple[str, ...]) -> str:

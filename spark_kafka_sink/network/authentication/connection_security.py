@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
-from spark_kafka_sink.network.authentication.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.authentication.kerberos_tickets import begin_gssapi, check_gssapi
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.network.authentication.tokens import TokenProvider, token_source
@@ -26,7 +25,7 @@ from spark_kafka_sink.security.login import (
     read_login,
 )
 from spark_kafka_sink.security.oauth_bearer import RefreshPolicy
-from spark_kafka_sink.security.redaction import hide
+from spark_kafka_sink.security.redaction import errors_hiding, hide
 from spark_kafka_sink.security.sasl import Expiry
 from spark_kafka_sink.security.tls import TlsSettings
 
@@ -123,6 +122,22 @@ def _secret(password: Password | None) -> str | None:
     return None if password is None else password.value
 
 
+def hidden_texts(settings: SecuritySettings, login: Login | None) -> frozenset[str]:
+    """Return what errors must not show: the values of references, and the paths within them.
+
+    A reference may stand for the whole sasl.jaas.config, and errors name the files in it.
+    """
+    paths: list[str | None] = []
+    if isinstance(login, KerberosLogin):
+        paths = [login.keytab, login.ticket_cache]
+    elif isinstance(login, TokenLogin):
+        paths = [
+            login.tls_options.get(f"ssl.{store}.location") for store in ("truststore", "keystore")
+        ]
+    texts = settings.hidden_texts
+    return texts | {path for path in paths if path and any(path in text for text in texts)}
+
+
 class ConnectionSecurity:
     """The TLS contexts and SASL exchanges of one client. Belongs to one event loop; `close` it."""
 
@@ -149,7 +164,7 @@ class ConnectionSecurity:
         self._tokens: TokenProvider | None = None
         if isinstance(plan.login, TokenLogin):
             self._tokens = TokenProvider(
-                token_source(plan.login, settings, wall_clock, hosts),
+                token_source(plan.login, settings, wall_clock, hosts, self._hidden),
                 _refresh_policy(settings),
                 wall_clock,
                 self._hidden,

@@ -26,7 +26,6 @@ from urllib.parse import urlsplit
 
 from spark_kafka_sink.config.allow_lists import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
-from spark_kafka_sink.network.authentication.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.network.daemon_thread import Outcome, SharedCall, in_daemon_thread
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
@@ -39,7 +38,7 @@ from spark_kafka_sink.security.oauth_bearer import (
     read_token,
     token_request,
 )
-from spark_kafka_sink.security.redaction import HIDDEN, hide
+from spark_kafka_sink.security.redaction import HIDDEN, errors_hiding, hide
 from spark_kafka_sink.security.sasl import moment
 from spark_kafka_sink.security.tls import TlsSettings
 
@@ -270,35 +269,20 @@ def token_source(
     settings: SecuritySettings,
     wall_clock: Callable[[], float],
     hosts: Sequence[str] = (),
+    hidden: Collection[str] = (),
 ) -> GetToken:
     """Return the function that gets a token; `hosts` are those of bootstrap.servers.
 
-    Its errors show nothing that came from a reference. Raises ConfigError if the function named in
+    What an endpoint answers is quoted without `hidden`. Raises ConfigError if the function named in
     the settings cannot be loaded.
     """
-    get_token = _source(login, settings, wall_clock, hosts)
-    hidden = hidden_texts(settings, login)
-
-    async def get() -> OAuthBearerToken:
-        with errors_hiding(hidden):
-            return await get_token()
-
-    return get
-
-
-def _source(
-    login: TokenLogin,
-    settings: SecuritySettings,
-    wall_clock: Callable[[], float],
-    hosts: Sequence[str],
-) -> GetToken:
     source, subject = login.source, login.subject_claim
     if isinstance(source, UnsecuredToken):
         return _made_here(source, wall_clock)
     if isinstance(source, TokenFile):
         return _from_file(source, subject, settings)
     if isinstance(source, ClientCredentials):
-        return _from_endpoint(source, login, settings)
+        return _from_endpoint(source, login, settings, hidden)
     if isinstance(source, MskIamToken):
         return _on_a_thread(msk_iam_source(source, hosts), f"{source} (AWS_MSK_IAM)", settings)
     reference = settings.sasl_login_callback_handler_class
@@ -367,9 +351,11 @@ def _on_a_thread(
 
 
 def _from_endpoint(
-    credentials: ClientCredentials, login: TokenLogin, settings: SecuritySettings
+    credentials: ClientCredentials,
+    login: TokenLogin,
+    settings: SecuritySettings,
+    hidden: Collection[str],
 ) -> GetToken:
-    hidden = hidden_texts(settings, login)
     # The endpoint's message is cut short, and half of a hidden text could not be found afterwards.
     credentials = replace(credentials, hidden=hidden)
     contexts = TlsContexts(
@@ -561,7 +547,8 @@ class TokenProvider:
 
     async def _get(self) -> OAuthBearerToken:
         asked_at = self._wall_clock()
-        token = await self._get_token()
+        with errors_hiding(self._hidden):
+            token = await self._get_token()
         now = self._wall_clock()
         if token.expires_at is not None and token.expires_at <= now:
             raise self._ended(token, token.expires_at, asked_at, now)

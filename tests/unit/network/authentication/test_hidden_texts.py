@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
-from spark_kafka_sink.network.authentication.hidden_texts import errors_hiding, hidden_texts
+from spark_kafka_sink.network.authentication.connection_security import hidden_texts
 from spark_kafka_sink.security.kerberos import KerberosLogin
 from spark_kafka_sink.security.login import TokenFile, TokenLogin
+from spark_kafka_sink.security.redaction import errors_hiding
 from tests.support.producer.producer_configs import config
 
 KERBEROS = KerberosLogin(service_name="kafka", keytab="/planted/keytab", ticket_cache="/elsewhere")
