@@ -155,15 +155,11 @@ class RefreshSchedule:
         self._max_age = max_age
         self._full_update_requested = True
         self._is_expired = False
-        self._last_full_answer: float | None = None
+        #: When all topics were last received; None before the first time.
+        self.last_full_answer: float | None = None
         self._failures = 0
         self._equivalent_answers = 0
         self._not_before = 0.0
-
-    @property
-    def last_full_answer(self) -> float | None:
-        """When all topics were last received; None before the first time."""
-        return self._last_full_answer
 
     def request_full_update(self) -> None:
         """Request a full update; the back-off after responses without news still applies."""
@@ -186,7 +182,7 @@ class RefreshSchedule:
     def _expires_at(self) -> float:
         if self._is_expired:
             return 0.0
-        return NEVER if self._last_full_answer is None else self._last_full_answer + self._max_age
+        return NEVER if self.last_full_answer is None else self.last_full_answer + self._max_age
 
     def next_at(self, *, has_new_topics: bool) -> float:
         """Return when to send the next request."""
@@ -213,7 +209,7 @@ class RefreshSchedule:
         if full:
             self._full_update_requested = False
             self._is_expired = False
-            self._last_full_answer = now
+            self.last_full_answer = now
 
 
 class MetadataTopics:

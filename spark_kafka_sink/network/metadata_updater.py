@@ -100,25 +100,10 @@ class MetadataUpdater:
         #: Done when the next request has ended.
         self._request_ended: asyncio.Future[None] = self._loop.create_future()
         self._answered_by: Node | None = None
-        self._recovery = MetadataRecovery(
+        self.recovery = MetadataRecovery(
             enabled=config.metadata_recovery_strategy == "rebootstrap",
             trigger=config.metadata_recovery_rebootstrap_trigger_ms / 1000,
         )
-
-    # --- rebootstrapping
-
-    @property
-    def may_rebootstrap(self) -> bool:
-        """Whether metadata.recovery.strategy is `rebootstrap`."""
-        return self._recovery.is_enabled
-
-    def rebootstrap_due_at(self) -> float:
-        """Return when to rebootstrap because no metadata has arrived for too long (KIP-1102)."""
-        return self._recovery.due_at()
-
-    def rebootstrapped(self) -> None:
-        """Record that the known nodes were forgotten."""
-        self._recovery.rebootstrapped(self._loop.time())
 
     # --- requesting
 
@@ -146,13 +131,13 @@ class MetadataUpdater:
 
     async def _update(self, deadline: float) -> None:
         try:
-            self._recovery.asking(self._loop.time())
+            self.recovery.asking(self._loop.time())
             connection = await self._client.least_loaded_connection(deadline)
             question = self._metadata.question(self._loop.time())
             response = await connection.send(self._request(question, connection))
             self._receive(question, response, connection.node)
         except (NetworkError, DecodeError, AuthenticationError, ConfigError) as error:
-            self._client.note_error(error)
+            self._client.last_error = error
             self._metadata.failed(self._loop.time())
             raise
         finally:
@@ -173,7 +158,7 @@ class MetadataUpdater:
     def _receive(self, question: MetadataQuestion, response: MetadataResponse, node: Node) -> None:
         if response.error_code:
             refusal = broker_error(response.error_code, f"{node} refused Metadata")
-            if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self.may_rebootstrap:
+            if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self.recovery.is_enabled:
                 self._client.rebootstrap()
             raise NetworkError(str(refusal)) from refusal
         if not response.brokers:
@@ -184,7 +169,7 @@ class MetadataUpdater:
         answer = replace(response, topics=topics)
         self._metadata.update(answer, self._loop.time(), is_full=question.is_full)
         self._answered_by = node
-        self._recovery.answered()
+        self.recovery.answered()
 
     # --- waiting
 

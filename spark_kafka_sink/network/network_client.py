@@ -227,7 +227,8 @@ class NetworkClient:
         self._connections: dict[int, BrokerConnection] = {}
         self._connecting: dict[int, asyncio.Task[BrokerConnection]] = {}
         self._turns = asyncio.Semaphore(MAX_ATTEMPTS)
-        self._last_error: Exception | None = None
+        #: The last error of any connection or metadata request: the cause when time runs out.
+        self.last_error: Exception | None = None
         self._refusals: dict[int, KafkaError] = {}
         self._unreached = UnreachedNodes()
         self._connect_errors: dict[int, KafkaError] = {}
@@ -304,11 +305,6 @@ class NetworkClient:
         self._on_change()
 
     @property
-    def last_error(self) -> Exception | None:
-        """The last error of any connection or metadata request."""
-        return self._last_error
-
-    @property
     def refusal(self) -> KafkaError | None:
         """A permanent error of the last attempt to connect to some node; None without one.
 
@@ -358,7 +354,7 @@ class NetworkClient:
         An address where nothing listens says more than the last error of any connection.
         """
         why = self.isolation if node is None else self._unreached.absence(node)
-        return why or self._last_error
+        return why or self.last_error
 
     def connect_error(self, node: Node | None) -> KafkaError | None:
         """Return the error of the last attempt to connect to a node; None if it succeeded.
@@ -369,10 +365,6 @@ class NetworkClient:
         if node is not None:
             return self._connect_errors.get(node.node_id)
         return None if self._connections else next(reversed(self._connect_errors.values()), None)
-
-    def note_error(self, error: Exception) -> None:
-        """Record an error, to be named as the cause when time runs out."""
-        self._last_error = error
 
     @property
     def requests_in_flight(self) -> int:
@@ -457,7 +449,7 @@ class NetworkClient:
         self._on_change()
 
     def _note_failure(self, node: Node, error: KafkaError) -> None:
-        self._last_error = error
+        self.last_error = error
         if not isinstance(error, AbsentPeerError):
             self._unreached.failed(node)
         elif self._unreached.absent(node, error, self._loop.time()):
@@ -586,11 +578,11 @@ class NetworkClient:
     def _rebootstrap_due_at(self) -> float:
         # As long as only bootstrap addresses are known, there is nothing to forget.
         known = self.metadata.snapshot.nodes
-        return self._metadata_updater.rebootstrap_due_at() if known else NEVER
+        return self._metadata_updater.recovery.due_at() if known else NEVER
 
     def _maybe_rebootstrap(self) -> bool:
         """Rebuild the client from bootstrap.servers if allowed; return whether it was (KIP-899)."""
-        if self.metadata.snapshot.nodes and self._metadata_updater.may_rebootstrap:
+        if self.metadata.snapshot.nodes and self._metadata_updater.recovery.is_enabled:
             self.rebootstrap()
             return True
         return False
@@ -606,13 +598,13 @@ class NetworkClient:
             task.cancel()
         self._bootstrap.forget()
         self.metadata.rebootstrap()
-        self._metadata_updater.rebootstrapped()
+        self._metadata_updater.recovery.rebootstrapped(self._loop.time())
         self._on_change()
 
     def unreachable(self) -> NetworkError:
         """Return the error for a timeout without a response, with its last cause."""
         servers = ", ".join(host_and_port(*address) for address in self._config.bootstrap_servers)
-        cause = str(self._last_error or "no connection attempt has finished yet")
+        cause = str(self.last_error or "no connection attempt has finished yet")
         if self._security.awaits_token:
             cause = f"{cause}; logins are waiting for a token (OAUTHBEARER)"
         error = NetworkError(
@@ -620,7 +612,7 @@ class NetworkClient:
             f"last cause: {cause}. Check the addresses, that the brokers are running, "
             "and that this machine can reach them"
         )
-        error.__cause__ = self._last_error
+        error.__cause__ = self.last_error
         return error
 
     # --- metadata

@@ -441,7 +441,8 @@ class BrokerConnection:
         self._outgoing = OutgoingRequests()
         self._handlers = ResponseHandlers(self._loop)
         self._closed_by: KafkaError | None = None
-        self._closed_in_peace = False
+        #: Whether this client closed the connection on its own, not because of an error.
+        self.closed_in_peace = False
         #: Whether no request other than ApiVersions has been answered.
         self._is_only_greeted = True
         self._last_used = self._loop.time()
@@ -539,11 +540,6 @@ class BrokerConnection:
 
     async def _ask(self, request: ApiRequest[ResponseT]) -> ResponseT:
         return await self._send_version(request, self._version_for(request, None))
-
-    @property
-    def closed_in_peace(self) -> bool:
-        """Whether this client closed the connection on its own, not because of an error."""
-        return self._closed_in_peace
 
     @property
     def in_flight_count(self) -> int:
@@ -775,7 +771,7 @@ class BrokerConnection:
 
     def close(self, reason: str = "closed by this client") -> None:
         """Close the connection; unanswered requests fail. May be called more than once."""
-        self._closed_in_peace = self._closed_in_peace or self._closed_by is None
+        self.closed_in_peace = self.closed_in_peace or self._closed_by is None
         self._fail(NetworkError(f"{self.node}: the connection was {reason}"), None)
 
     def _lose(

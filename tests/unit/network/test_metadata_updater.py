@@ -113,7 +113,6 @@ def test_only_rebootstrap_required_triggers_a_rebootstrap(code, strategy, expect
     async def run():
         network, begun = MockNetwork({}), []
         network.rebootstrap = lambda: begun.append(1)
-        network.note_error = lambda _: None
         updater = updater_of(network, **{"metadata.recovery.strategy": strategy})
         asking = asyncio.create_task(updater.update(60))
         (await nth_request(network, 1)).answer(replace(described(NODE, {}), error_code=code))
@@ -148,7 +147,7 @@ def test_a_long_time_without_responses_triggers_a_rebootstrap():
         began = asyncio.get_running_loop().time()
         asking = asyncio.create_task(updater.update(began + 60))
         sent = await nth_request(network, 1)
-        due = updater.rebootstrap_due_at() - began
+        due = updater.recovery.due_at() - began
         sent.answer(described(NODE, {}))
         await asking
         return due

@@ -97,7 +97,7 @@ def test_a_wait_without_time_names_the_last_error():
     """If nothing was requested in that time, the cause is the client's last error, unchanged."""
 
     async def act(client: NetworkClient) -> None:
-        client.note_error(NetworkError("the cable was cut"))
+        client.last_error = NetworkError("the cable was cut")
         with pytest.raises(KafkaTimeoutError) as caught:
             await wait_for(client, "t", within=0.0)
         assert "topic 't' is not known after 0.0 s (max.block.ms): the cable was cut" == (
