@@ -38,7 +38,14 @@ REFUSED: Final = 1
 #: The shell's exit code for a command that Ctrl-C ended.
 INTERRUPTED: Final = 130
 #: The modules that have kernels.
-_MODULES: Final = ("kernel", "kernel_objects", "decode_kernel", "validate_kernel", "view_kernel")
+_MODULES: Final = (
+    "formats.avro.decode_kernel",
+    "record.kernel.decode_kernel",
+    "record.kernel.kernel",
+    "record.kernel.kernel_objects",
+    "record.kernel.validate_kernel",
+    "record.kernel.view_kernel",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +68,7 @@ def _warm() -> int:
     started = time.monotonic()
     try:
         for name in _MODULES:
-            import_module(f"spark_kafka_sink.record.kernel.{name}")
+            import_module(f"spark_kafka_sink.{name}")
     except ImportError as error:
         return _fail(str(error))
     seconds = time.monotonic() - started

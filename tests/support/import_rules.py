@@ -43,7 +43,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "metrics": _BOTTOM | {"config"},
     "record": _BOTTOM | {"private_directory"},
     # Payloads to columns of Arrow, and back.
-    "formats": _BOTTOM,
+    "formats": _BOTTOM | {"record"},
     "network": _BOTTOM | {"config", "protocol", "security"},
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics", "arguments"},
     "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics", "arguments"},
@@ -69,7 +69,7 @@ LAYERS: dict[str, frozenset[str]] = {
     # Values and Spark's listener; reports arrive as plain data, from the session or from a file.
     "observability": _BOTTOM | {"spark", "version"},
     # The command for container images.
-    "warm_cache": _BOTTOM | {"command_line", "record"},
+    "warm_cache": _BOTTOM | {"command_line", "formats", "record"},
     "devbroker": _BOTTOM | {"command_line", "private_directory", "protocol", "record", "security"},
     # The two entry points of the package only re-export public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},

@@ -135,12 +135,9 @@ class _Numbering:
         return self._slots - 1
 
 
-def is_instant_in_millis(schema: Schema) -> bool:
-    """Return whether a value counts milliseconds where its column counts microseconds."""
-    return isinstance(schema, Primitive) and schema.logical in {
-        "timestamp-millis",
-        "local-timestamp-millis",
-    }
+def factor_of(schema: Primitive | Fixed) -> int:
+    """Return how many units of its column a unit of a number is: timestamps have microseconds."""
+    return 1000 if schema.logical in {"timestamp-millis", "local-timestamp-millis"} else 1
 
 
 def _primitive(schema: Primitive) -> tuple[Kind, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from spark_kafka_sink.formats.avro.plan import WIDTH, Op, Wire
+from spark_kafka_sink.formats.avro.plan import DAY, WIDTH, Op, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,10 @@ class _Run:
         self._values[slot].append(self._boolean())
 
     def _append_integer(self, slot: int, wire: int, factor: int) -> None:
-        number = self._number(wire) * factor
+        number = self._number(wire)
+        if factor == 0 and not 0 <= number < DAY:
+            raise MalformedError(f"{number} microseconds are no time of the day")
+        number *= factor or 1
         if number not in _LONG:
             raise MalformedError("a timestamp is beyond the range of microseconds")
         self._values[slot].append(number)
@@ -173,10 +176,11 @@ class _Run:
     def _append_fixed(self, slot: int, size: int, _: int) -> None:
         self._values[slot].append(self._bytes(size))
 
-    def _append_decimal(self, slot: int, size: int, digits: int) -> None:
+    def _append_decimal(self, slot: int, size: int, limit: int) -> None:
         data = self._bytes(self._varint(_LONG_BYTES) if size < 0 else size)
         unscaled = int.from_bytes(data, "big", signed=True)
-        if abs(unscaled) >= 10**digits:
+        if abs(unscaled) >= int.from_bytes(self._plan.constants[limit : limit + 16], "little"):
+            digits = self._columns[slot].type.precision
             raise MalformedError(f"a decimal has more than {digits} digits")
         figures = tuple(map(int, str(abs(unscaled))))
         scale = self._columns[slot].type.scale

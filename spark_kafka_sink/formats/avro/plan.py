@@ -11,7 +11,7 @@ Every operation has four numbers, and so does a line of a table:
 | `BOOLEAN` `INT32` `INT64` `FLOAT32` `FLOAT64` | slot, `Wire`, factor | read a number, append it |
 | `BYTES` | slot, whether it is text | read a length and bytes, append them |
 | `FIXED` | slot, size | read bytes, append them |
-| `DECIMAL` | slot, size or -1, digits | read a big-endian number, append it |
+| `DECIMAL` | slot, size or -1, limit | read a big-endian number below the limit, append it |
 | `SYMBOL` | slot, table, lines | read an index, append the constant of its line |
 | `NULL` | slot | append a null, or anything where the column has none |
 | `STRUCT` | slot | append a struct that is there |
@@ -25,7 +25,9 @@ Every operation has four numbers, and so does a line of a table:
 | `END` | | the payload must end here |
 
 The lines of a `BRANCH` have a target; those of a `SYMBOL` the offset and length of a constant, with
-the length -1 for a symbol that the reader does not have.
+the length -1 for a symbol that the reader does not have. The limit of a `DECIMAL` is the offset of
+a constant, a little-endian number of 128 bits. A number is multiplied by its factor; with the
+factor 0 it is a time of the day.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.formats.avro.columns import columns_of, is_instant_in_millis
+from spark_kafka_sink.formats.avro.columns import columns_of, factor_of
 from spark_kafka_sink.formats.avro.resolution import (
     Choose,
     Fail,
@@ -51,6 +53,7 @@ from spark_kafka_sink.formats.avro.resolution import (
     resolve,
 )
 from spark_kafka_sink.formats.avro.schema import (
+    MOST_LEVELS,
     Array,
     Enum,
     Fixed,
@@ -70,9 +73,12 @@ if TYPE_CHECKING:
 
 #: Numbers of an operation: its own, and three arguments.
 WIDTH: Final = 4
+#: The most lists that one value can be in.
+MOST_LISTS: Final = MOST_LEVELS + 1
 #: Longer plans are refused: a type that is used twice in each of thirty others is there 2^30 times.
 MOST_OPERATIONS: Final = 100_000
-MILLIS: Final = 1000
+#: The microseconds of a day, which every time of the day is below.
+DAY: Final = 86_400_000_000
 
 
 class Op(IntEnum):
@@ -128,6 +134,7 @@ _WIRES: Final = {
 }
 _PLAIN: Final = {"null": Op.NULL, "boolean": Op.BOOLEAN}
 _LONG_BITS: Final = 64
+_DECIMAL_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,8 @@ class Plan:
     program: tuple[int, ...]
     constants: bytes
     problems: tuple[str, ...]
+    #: The operation that begins a row which is null.
+    null_operation: int
 
 
 def make_plan(writer: Schema, reader: Schema) -> Plan:
@@ -149,9 +158,15 @@ def make_plan(writer: Schema, reader: Schema) -> Plan:
     column = columns_of(reader)
     compiler = _Compiler()
     compiler.action(resolve(writer, reader), column)
+    null_operation = compiler.emit(Op.END) + 1
+    compiler.null(column)
     compiler.emit(Op.END)
     return Plan(
-        column, tuple(compiler.program), bytes(compiler.constants), tuple(compiler.problems)
+        column,
+        tuple(compiler.program),
+        bytes(compiler.constants),
+        tuple(compiler.problems),
+        null_operation,
     )
 
 
@@ -189,9 +204,11 @@ class _Compiler:
         if column.kind in _PLAIN:
             self.emit(_PLAIN[column.kind], column.slot)
         elif column.kind == "decimal":
-            self.emit(Op.DECIMAL, column.slot, size, column.type.precision)
+            limit = len(self.constants)
+            self.constants += (10**column.type.precision).to_bytes(_DECIMAL_BYTES, "little")
+            self.emit(Op.DECIMAL, column.slot, size, limit)
         elif column.kind == "number":
-            factor = MILLIS if is_instant_in_millis(reader) else 1
+            factor = 0 if pa.types.is_time(column.type) else factor_of(reader)
             self.emit(_storage(column), column.slot, _WIRES[writer.type], factor)
         elif size < 0:
             self.emit(Op.BYTES, column.slot, pa.types.is_string(column.type))
@@ -231,7 +248,7 @@ class _Compiler:
 
     def _choose(self, action: Choose, column: Column) -> None:
         if action.reader.branches[action.branch].type == "null":
-            self._null(column)
+            self.null(column)
         elif column.members:
             self.emit(Op.STRUCT, column.slot)
             member = column.members[action.branch]
@@ -239,16 +256,16 @@ class _Compiler:
                 if child is member:
                     self.action(action.action, child)
                 else:
-                    self._null(child)
+                    self.null(child)
         else:
             self.action(action.action, column)
 
-    def _null(self, column: Column) -> None:
+    def null(self, column: Column) -> None:
         """Add what appends a null to a column, and something to the members of a struct."""
         self.emit(Op.NULL, column.slot)
         if column.kind == "struct":
             for child in column.children:
-                self._null(child)
+                self.null(child)
 
     def _read_branches(self, action: ReadUnion, column: Column) -> None:
         self._branches([partial(self.action, branch, column) for branch in action.branches])

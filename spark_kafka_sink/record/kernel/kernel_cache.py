@@ -49,25 +49,27 @@ _COMPILER_VARIABLES: Final = (
     "NUMBA_OPT",
     "NUMBA_SLP_VECTORIZE",
 )
-#: Constants and layouts from `columns` and `key_hashes` are compiled into the kernels, too.
+#: Constants and layouts from `columns`, `key_hashes` and `plan` are compiled into the kernels, too.
 _KERNEL_SOURCES: Final = (
-    "kernel/decode_headers.py",
-    "kernel/decode_kernel.py",
-    "kernel/decode_records.py",
-    "kernel/decode_state.py",
-    "kernel/kernel.py",
-    "kernel/kernel_compiler.py",
-    "kernel/kernel_crc32c.py",
-    "kernel/kernel_hashes.py",
-    "kernel/kernel_objects.py",
-    "kernel/kernel_support.py",
-    "kernel/kernel_unpack.py",
-    "kernel/kernel_utf8.py",
-    "kernel/validate_kernel.py",
-    "kernel/validation_values.py",
-    "kernel/view_kernel.py",
-    "columns.py",
-    "key_hashes.py",
+    "formats/avro/decode_kernel.py",
+    "formats/avro/plan.py",
+    "record/columns.py",
+    "record/kernel/decode_headers.py",
+    "record/kernel/decode_kernel.py",
+    "record/kernel/decode_records.py",
+    "record/kernel/decode_state.py",
+    "record/kernel/kernel.py",
+    "record/kernel/kernel_compiler.py",
+    "record/kernel/kernel_crc32c.py",
+    "record/kernel/kernel_hashes.py",
+    "record/kernel/kernel_objects.py",
+    "record/kernel/kernel_support.py",
+    "record/kernel/kernel_unpack.py",
+    "record/kernel/kernel_utf8.py",
+    "record/kernel/validate_kernel.py",
+    "record/kernel/validation_values.py",
+    "record/kernel/view_kernel.py",
+    "record/key_hashes.py",
 )
 
 
@@ -198,7 +200,7 @@ def _locations() -> Iterator[Path]:
 def _fingerprint() -> str | None:
     """Return a hash of all that the machine code depends on; None if the sources are missing."""
     try:
-        sources = [get_data("spark_kafka_sink.record", source) or b"" for source in _KERNEL_SOURCES]
+        sources = [get_data("spark_kafka_sink", source) or b"" for source in _KERNEL_SOURCES]
     except OSError:
         return None
     digest = hashlib.sha256()

@@ -249,6 +249,37 @@ def store(number: str) -> Any:
     return intrinsic(store_number)
 
 
+def store_as(number: str) -> Any:
+    """Return an instruction that converts an integer of 64 bits to this type, and stores it."""
+    numba_type = getattr(types, number)
+
+    def store_number(_typing_context: Any, _address: Any, _value: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            floating = context.get_value_type(numba_type)
+            pointer = builder.inttoptr(arguments[0], floating.as_pointer())
+            builder.store(builder.sitofp(arguments[1], floating), pointer, align=1)
+
+        return types.void(types.int64, types.int64), generate
+
+    return intrinsic(store_number)
+
+
+def widen() -> Any:
+    """Return an instruction that stores a floating-point number of 32 bits as one of 64."""
+
+    def widen_float(_typing_context: Any, _target: Any, _source: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            narrow, wide = map(context.get_value_type, (types.float32, types.float64))
+            source = builder.inttoptr(arguments[1], narrow.as_pointer())
+            target = builder.inttoptr(arguments[0], wide.as_pointer())
+            number = builder.load(source, align=1)
+            builder.store(builder.fpext(number, wide), target, align=1)
+
+        return types.void(types.int64, types.int64), generate
+
+    return intrinsic(widen_float)
+
+
 def move(count: int) -> Any:
     """Return an instruction that copies this many bytes."""
 

@@ -223,6 +223,12 @@ store_uint8 = instruction("store", "uint8")
 store_int32 = instruction("store", "int32")
 store_int64 = instruction("store", "int64")
 
+#: Write the integer `value` at `address` as a floating-point number.
+store_as_float32 = instruction("store_as", "float32")
+store_as_float64 = instruction("store_as", "float64")
+#: Write the number of 32 bits at the second address to the first, as one of 64.
+widen_float = instruction("widen")
+
 #: Copy `count` bytes to `target` from `source`; the two must not overlap.
 copy_bytes = instruction("copy")
 #: Count the bits of an unsigned number without its leading zeros.

@@ -83,6 +83,18 @@ def _sequence(address: int, end: int) -> tuple[bool, int]:  # noqa: PLR0911  one
 
 
 @kernel_part
+def is_utf8(address: int, count: int) -> bool:
+    """Return whether all bytes are UTF-8 as Java and Python accept it, without surrogates."""
+    end = address + count
+    while address < end:
+        valid, length = _sequence(address, end)
+        if not valid:
+            return False
+        address += length
+    return True
+
+
+@kernel_part
 def write_utf8(target: int, source: int, count: int) -> int:
     """Write bytes as valid UTF-8, which takes up to three times as many; return the address after.
 

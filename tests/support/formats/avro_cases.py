@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from spark_kafka_sink.formats.avro.defaults import zigzag
+from spark_kafka_sink.formats.avro.plan import DAY
 from spark_kafka_sink.formats.avro.schema import (
     Array,
     DecimalType,
@@ -80,7 +81,7 @@ class _Names:
         return self._rng.choice(["T{}", "t{}", "space.T{}"]).format(self._count)
 
 
-def _schema(rng: random.Random, names: _Names, depth: int, *, in_union: bool = False) -> Any:  # noqa: PLR0911  # a kind of schema each
+def _schema(rng: random.Random, names: _Names, depth: int, *, in_union: bool = False) -> Any:  # noqa: PLR0911  # kinds of schemas
     choice = rng.random()
     if depth and choice < 0.12:
         return _record(rng, names, depth - 1)
@@ -129,7 +130,7 @@ def _record(rng: random.Random, names: _Names, depth: int) -> dict[str, Any]:
     return {"type": "record", "name": names.new(), "fields": fields}
 
 
-def _changed(rng: random.Random, names: _Names, schema: Any) -> Any:  # noqa: PLR0911  # a kind of schema each
+def _changed(rng: random.Random, names: _Names, schema: Any) -> Any:  # noqa: PLR0911  # kinds of schemas
     """Change one place of a schema, compatibly or not."""
     if isinstance(schema, list):
         if rng.random() < 0.3:
@@ -201,7 +202,7 @@ def _changed_record(rng: random.Random, names: _Names, schema: dict[str, Any]) -
     return schema | {"fields": fields}
 
 
-def _payload(rng: random.Random, schema: Any) -> bytes:  # noqa: PLR0911  # a kind of schema each
+def _payload(rng: random.Random, schema: Any) -> bytes:  # noqa: PLR0911  # kinds of schemas
     match schema:
         case Primitive():
             return _primitive(rng, schema)
@@ -237,7 +238,7 @@ def _blocks(rng: random.Random, items: list[bytes]) -> bytes:
     return encoded + b"\0"
 
 
-def _primitive(rng: random.Random, schema: Primitive) -> bytes:  # noqa: PLR0911  # a kind of schema each
+def _primitive(rng: random.Random, schema: Primitive) -> bytes:  # noqa: C901, PLR0911  # kinds of schemas
     if isinstance(schema.logical, DecimalType):
         data = _decimal(rng, schema.logical)
         return zigzag(len(data)) + data
@@ -251,6 +252,8 @@ def _primitive(rng: random.Random, schema: Primitive) -> bytes:  # noqa: PLR0911
         case "long":
             if schema.logical and "millis" in str(schema.logical):
                 return zigzag(rng.getrandbits(41))
+            if schema.logical == "time-micros":
+                return zigzag(rng.randrange(DAY))
             return zigzag(rng.choice([0, -1, 2**63 - 1, -(2**63), rng.getrandbits(50)]))
         case "float":
             return struct.pack("<f", rng.choice([0.0, -0.0, 1.5, float("inf"), rng.random()]))
@@ -272,7 +275,7 @@ def _text(text: str) -> bytes:
     return zigzag(len(text.encode())) + text.encode()
 
 
-def show(schema: Any, value: Any) -> str:  # noqa: PLR0911  # a kind of schema each
+def show(schema: Any, value: Any) -> str:  # noqa: PLR0911  # kinds of schemas
     """Return a row of the interpreter as `AvroOracle.java` shows it."""
     match schema:
         case Union():

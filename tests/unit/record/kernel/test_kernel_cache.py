@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import spark_kafka_sink
-from spark_kafka_sink import record
 from spark_kafka_sink.record.kernel import kernel_cache
 from tests.support.kafka.kafka_files import locked
 
@@ -461,15 +460,27 @@ def test_without_sources_nothing_is_cached(shared, monkeypatch):
 
 
 def test_all_compiled_modules_are_sources():
-    """Each module of the room is a source of the kernels, except the cache's own."""
-    folder = Path(record.__file__).parent
-    modules = {f"kernel/{path.name}" for path in (folder / "kernel").glob("*.py")}
+    """The modules of the room are sources, except the cache, and so are all others with kernels."""
+    package = Path(spark_kafka_sink.__file__).parent
     others = {"__init__", "kernel_cache"}
-    expected = {module for module in modules if Path(module).stem not in others}
-    assert expected == {name for name in kernel_cache._KERNEL_SOURCES if "/" in name}
+    expected = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if ("@kernel(" in path.read_text() or path.parent.name == "kernel")
+        and path.stem not in others
+    }
+    assert expected <= set(kernel_cache._KERNEL_SOURCES)
 
 
-@pytest.mark.parametrize("source", ["kernel/kernel.py", "kernel/decode_records.py", "columns.py"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "record/kernel/kernel.py",
+        "record/kernel/decode_records.py",
+        "record/columns.py",
+        "formats/avro/decode_kernel.py",
+    ],
+)
 def test_a_change_of_any_source_changes_the_directory(shared, monkeypatch, source):
     """A change of any source, including called modules and layouts, changes the directory."""
     before = find_directory()

@@ -15,7 +15,6 @@ from llvmlite import binding
 
 import spark_kafka_sink
 from spark_kafka_sink import warm_cache
-from spark_kafka_sink.record.kernel import kernel as write_kernels
 from spark_kafka_sink.record.kernel import kernel_cache, kernel_compiler, kernel_support
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
@@ -212,10 +211,10 @@ def test_an_unknown_argument_is_wrong_usage():
 def test_all_kernels_are_compiled():
     """The command knows each module that has kernels."""
     for name in warm_cache._MODULES:
-        import_module(f"spark_kafka_sink.record.kernel.{name}")
+        import_module(f"spark_kafka_sink.{name}")
     declared = sum(
         len(re.findall(r"^@kernel\(", path.read_text(), re.MULTILINE))
-        for path in Path(write_kernels.__file__).parent.glob("*.py")
+        for path in Path(spark_kafka_sink.__file__).parent.rglob("*.py")
     )
     names = [kernel.name for kernel in kernel_support.KERNELS if "spark_kafka" in kernel.name]
     assert declared == len(names)
