@@ -68,7 +68,7 @@ from spark_kafka_sink.producer.batch.error_rules import (  # noqa: E402
     produce_action,
     txn_action,
 )
-from spark_kafka_sink.producer.measures.sender_metrics import (  # noqa: E402
+from spark_kafka_sink.producer.sender_metrics import (  # noqa: E402
     PRODUCER_GROUP,
     TOPIC_GROUP,
     SenderMetrics,

@@ -119,13 +119,13 @@ from spark_kafka_sink.network.metadata import (
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer as KafkaProducer
 from spark_kafka_sink.producer.records.interceptors import (
     ProducerInterceptor as ProducerInterceptor,
+    ProducerRecord as ProducerRecord,
 )
 from spark_kafka_sink.producer.records.partitioner import (
     JavaLikePartitioner as JavaLikePartitioner,
     Partitioner as Partitioner,
     TopicPartitions as TopicPartitions,
 )
-from spark_kafka_sink.producer.records.producer_record import ProducerRecord as ProducerRecord
 from spark_kafka_sink.producer.records.record_futures import (
     FutureRecordMetadata as FutureRecordMetadata,
     FutureTableMetadata as FutureTableMetadata,

@@ -172,9 +172,13 @@ def test_arrows_point_down_only(layer):
             "from spark_kafka_sink.producer import producer_core",
             "room 'batch' of 'producer' may not import '(top)'",
         ),
-        ("producer/batch/row_history.py", "from ..sending.sender import Sender", "may not import"),
         (
-            "producer/batch/row_history.py",
+            "producer/batch/producer_batch.py",
+            "from ..sending.sender import Sender",
+            "may not import",
+        ),
+        (
+            "producer/batch/producer_batch.py",
             (
                 "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
                 "    from spark_kafka_sink.spark import data_source"

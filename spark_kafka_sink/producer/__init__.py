@@ -1,1 +1,1 @@
-"""The producer: accumulator, buffer pool, partitioners, sender and idempotence."""
+"""The producer: records become batches, and a thread of its own sends them."""

@@ -7,8 +7,8 @@ moment, and a record that was not acknowledged by then was never reported as wri
 that ends without `close` still sends its records (`OpenProducers`).
 
 A producer must be created in the process that uses it, and is never pickled. `record_staging`
-handles the records that `send` does not stage itself, and `transactional_calls` the transactional
-calls; `producer_core` holds the parts that talk to the brokers.
+handles the records that `send` does not stage itself, and `producer_core` holds the parts that talk
+to the brokers.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ from spark_kafka_sink import display
 from spark_kafka_sink.arguments import check_group, check_transactional_id, offsets_of
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.errors import BrokerError
+from spark_kafka_sink.errors import (
+    BrokerError,
+    ConfigError,
+    IllegalStateError,
+    TransactionAbortedError,
+)
 from spark_kafka_sink.metrics.kafka_metric import MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
 from spark_kafka_sink.network.network_thread import stop_if_forgotten
-from spark_kafka_sink.producer.batch.delivery_errors import about_row
-from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
-from spark_kafka_sink.producer.measures.sender_metrics import PRODUCER_GROUP, TimedCall
+from spark_kafka_sink.producer.batch.error_rules import about_row
 from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.record_staging import MAX_LIGHT_BYTES, RecordStaging
-from spark_kafka_sink.producer.records.interceptors import resolve_interceptors
+from spark_kafka_sink.producer.records.interceptors import ProducerRecord, resolve_interceptors
 from spark_kafka_sink.producer.records.partitioner import resolve_partitioner
-from spark_kafka_sink.producer.records.producer_record import ProducerRecord
 from spark_kafka_sink.producer.records.record_futures import (
     FutureRecordMetadata,
     FutureTableMetadata,
 )
+from spark_kafka_sink.producer.records.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.records.record_preparation import (
     RecordPreparation,
     check_place,
     check_timeout,
 )
 from spark_kafka_sink.producer.records.serializers import resolve_serializers
-from spark_kafka_sink.producer.transactional_calls import TransactionalCalls
+from spark_kafka_sink.producer.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.record.arrow.record_columns import record_batches, record_columns
 from spark_kafka_sink.record.columns import RECORD_FIELDS
 
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
         PartitionAcks,
         PreparedTransaction,
     )
+    from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
     from spark_kafka_sink.record.columns import RecordColumns
 
 logger = logging.getLogger(__name__)
@@ -225,16 +229,10 @@ class KafkaProducer:
         self._core = core = ProducerCore(
             config, partitioner=partitioner, lingers=lingers, undo=undo
         )
-        self._transactions = TransactionalCalls(core)
         self._staging = RecordStaging(
             core,
             preparation=RecordPreparation(
-                config,
-                partitioner=partitioner,
-                partitions_of=core.topic_partitions,
-                max_record_bytes=core.max_record_bytes,
-                serializers=serializers,
-                cluster=lambda: core.snapshot,
+                config, core, partitioner=partitioner, serializers=serializers
             ),
             interceptors=interceptors,
         )
@@ -355,7 +353,8 @@ class KafkaProducer:
         counts = self._core.await_topics(columns.topics, give_up_at)
         self._gatherer.write_columns(columns, counts, first_row, give_up_at)
 
-    # --- transactions: init_transactions, then begin, send and commit for each transaction
+    # --- transactions (KIP-98): init_transactions, then begin, send and commit for each of them.
+    # A call that has timed out can be repeated: it continues to wait for the same operation.
 
     def init_transactions(self, transactional_id: str | None = None) -> None:
         """Initialize the producer id of transactional.id; call this once, before any other call.
@@ -369,13 +368,27 @@ class KafkaProducer:
         """
         if transactional_id is not None:
             check_transactional_id(transactional_id)
-        self._check_can_call()
-        self._transactions.init_transactions(transactional_id)
+        manager = self._transaction_manager()
+        give_up_at = self._core.give_up_at()
+        with self._core.timed(TimedCall.INIT_TRANSACTIONS):
+            self._core.find_brokers(give_up_at)
+            self._core.await_transaction(
+                manager.initialize_transactions(transactional_id), give_up_at
+            )
 
     def begin_transaction(self) -> None:
         """Begin a transaction; raise IllegalStateError while another one is open."""
-        self._check_can_call()
-        self._transactions.begin_transaction()
+        manager = self._transaction_manager()
+        with self._core.timed(TimedCall.BEGIN_TRANSACTION):
+            # Once no thread is writing records of the last transaction.
+            self._gatherer.begin_transaction(
+                manager.begin_transaction,
+                IllegalStateError(
+                    "the record was sent while its transaction was ending: send it again in the "
+                    "next transaction"
+                ),
+                self._core.give_up_at(),
+            )
 
     def send_offsets_to_transaction(
         self,
@@ -391,8 +404,12 @@ class KafkaProducer:
         """
         checked = offsets_of(offsets)
         check_group(group_metadata)
-        self._check_can_call()
-        self._transactions.send_offsets_to_transaction(checked, group_metadata)
+        manager = self._transaction_manager()
+        give_up_at = self._core.give_up_at()
+        with self._core.timed(TimedCall.SEND_OFFSETS_TO_TRANSACTION):
+            if checked:
+                sent = manager.send_offsets_to_transaction(checked, group_metadata)
+                self._core.await_transaction(sent, give_up_at)
 
     def prepare_transaction(self) -> PreparedTransaction:
         """Flush, and return the open transaction in a form that another process can end.
@@ -402,16 +419,21 @@ class KafkaProducer:
         is still open. Closing the producer leaves the transaction open. Raises the error of a
         record that was not delivered: then abort, or close.
         """
-        self._check_can_call()
-        return self._transactions.prepare_transaction()
+        manager = self._transaction_manager()
+        with self._core.timed(TimedCall.PREPARE_TRANSACTION):
+            self._core.flush(None)
+            return manager.prepare_transaction()
 
     def commit_transaction(self) -> None:
         """Flush and commit; raise the error of a record that was not delivered: then abort.
 
         Raises KafkaTimeoutError after max.block.ms: call it again to continue waiting.
         """
-        self._check_can_call()
-        self._transactions.commit_transaction()
+        manager = self._transaction_manager()
+        give_up_at = self._core.give_up_at()
+        with self._core.timed(TimedCall.COMMIT_TRANSACTION):
+            committed = self._gatherer.end_transaction(manager.begin_commit, give_up_at)
+            self._core.await_transaction(committed, give_up_at)
 
     def abort_transaction(self) -> None:
         """Abort the transaction; unsent records fail with TransactionAbortedError.
@@ -421,8 +443,19 @@ class KafkaProducer:
 
         Raises KafkaTimeoutError after max.block.ms: call it again to continue waiting.
         """
-        self._check_can_call()
-        self._transactions.abort_transaction()
+        manager = self._transaction_manager()
+        give_up_at = self._core.give_up_at()
+        with self._core.timed(TimedCall.ABORT_TRANSACTION):
+            result = manager.begin_abort()
+            # A thread that is writing may wait long for memory: the abort begins meanwhile.
+            self._core.wake_network_thread()
+            self._gatherer.abort(
+                TransactionAbortedError(
+                    "the record was not sent because its transaction was aborted"
+                ),
+                give_up_at,
+            )
+            self._core.await_transaction(result, give_up_at)
 
     # --- waiting
 
@@ -446,7 +479,7 @@ class KafkaProducer:
         self._check_can_call()
         check_place(topic, None)
         count = self._core.await_partition(topic)
-        snapshot = self._core.metadata.snapshot
+        snapshot = self._core.snapshot
         return [
             PartitionInfo(topic, number, snapshot.leader_of(TopicPartition(topic, number)))
             for number in range(count)
@@ -578,6 +611,13 @@ class KafkaProducer:
     def _check_can_call(self) -> None:
         self._staging.check_usable()
         self._staging.check_may_wait()
+
+    def _transaction_manager(self) -> TransactionManager:
+        self._check_can_call()
+        manager = self._core.transaction_manager
+        if manager is None or not self._core.is_transactional:
+            raise ConfigError("transactions require transactional.id to be set")
+        return manager
 
 
 def _flush(core: ProducerCore, timeout: float) -> None:

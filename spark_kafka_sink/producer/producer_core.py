@@ -22,35 +22,38 @@ from spark_kafka_sink.network.connection_waits import look_for_brokers
 from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.network.network_thread import JOIN_TIMEOUT, NetworkThread
-from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.batch.batch_compression import (
+    BatchCompression,
+    BatchSizes,
+    WorkerThread,
+)
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
-from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder, BatchSizes
-from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
-from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
-from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
-from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
-from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics, TimedCall
+from spark_kafka_sink.producer.batch.produce_result import CallbackQueue
+from spark_kafka_sink.producer.records.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.records.open_batches import OpenBatches
 from spark_kafka_sink.producer.records.partitioner import (
     NodeLatencies,
     TopicPartitions,
     led_partitions,
 )
+from spark_kafka_sink.producer.records.record_gatherer import RecordGatherer
+from spark_kafka_sink.producer.records.row_placement import RowPlacement
+from spark_kafka_sink.producer.sender_metrics import SenderMetrics, TimedCall
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.sending.sender import Sender
-from spark_kafka_sink.producer.sending.worker_thread import WorkerThread
-from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
     from contextlib import ExitStack
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.network.metadata import Metadata, MetadataSnapshot
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.records.partitioner import Partitioner
-    from spark_kafka_sink.producer.transactions.transactional_request_result import (
+    from spark_kafka_sink.producer.sending.transaction_state import (
         TransactionalRequestResult,
     )
     from spark_kafka_sink.record.key_hashes import KeyRule
@@ -91,12 +94,11 @@ class ProducerCore:
         #: driver of a Spark write.
         self._expects_brokers = not lingers
         read_security(config.security)
-        self._batch_sizes = BatchSizes(config.batch_size)
         self._compression = BatchCompression(
             Compressor(
                 CompressionType.from_name(config.compression_type), config.compression_level
             ),
-            self._batch_sizes.size_of,
+            BatchSizes(config.batch_size),
         )
         self.metrics = create_metrics(config, clock)
         undo.callback(self.metrics.close)
@@ -136,7 +138,6 @@ class ProducerCore:
             ),
             pool=pool,
             compression=self._compression,
-            batch_sizes=self._batch_sizes,
             core=self,
             clock=clock,
             lingers=lingers,
@@ -192,7 +193,6 @@ class ProducerCore:
             transaction_manager=self.transaction_manager,
             compression=self._compression,
             run_aside=self._worker.run_aside,
-            on_message_too_large=self._batch_sizes.lower,
             gather=self.gatherer.gather,
             has_open=self.gatherer.has_open,
             latencies=self._latencies,
@@ -246,15 +246,6 @@ class ProducerCore:
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.fail_if_not_ready_for_send()
 
-    @property
-    def has_incomplete(self) -> bool:
-        """Whether any closed batch is neither acknowledged nor failed."""
-        return self.accumulator.has_incomplete
-
-    def is_queue_empty(self, topic_partition: TopicPartition) -> bool:
-        """Return whether a batch of this partition, if closed now, would be the next to be sent."""
-        return self.accumulator.is_queue_empty(topic_partition)
-
     def sendable_at(self, topic_partition: TopicPartition, now: float) -> float:
         """Return when a batch of this partition, if closed now, could be sent; `now` for at once.
 
@@ -290,7 +281,7 @@ class ProducerCore:
             return is_first
         # The network thread itself is about to check the queues.
         if not batch.is_compressed and not batch.is_done:
-            self._sender.compress(batch)
+            self._sender.completion.compress(batch)
         return False
 
     def note_failed_send(self, error: Exception, records: int = 1) -> None:
@@ -304,10 +295,6 @@ class ProducerCore:
     def _fail_transaction(self, error: Exception) -> None:
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.maybe_transition_to_error_state(error)
-
-    def note_loss(self, error: Exception) -> None:
-        """Record a batch that was lost before it could be queued."""
-        self.accumulator.note_loss(error)
 
     def refuse(self, error: Exception) -> None:
         """Make every later call raise `error`: rows may have been lost on their way to a batch.
@@ -350,21 +337,12 @@ class ProducerCore:
         leaders = self.leaders(topic)
         return TopicPartitions(topic, len(leaders), led_partitions(leaders))
 
-    def queue_sizes(self, topic: str) -> Mapping[int, int]:
-        """Return the number of queued batches by partition; a missing partition has none."""
-        return self.accumulator.queue_sizes(topic)
-
     @property
     def snapshot(self) -> MetadataSnapshot:
         """The current metadata of the cluster."""
         return self._client.metadata.snapshot
 
     # --- the callers' threads
-
-    @property
-    def metadata(self) -> Metadata:
-        """The metadata of the cluster."""
-        return self._client.metadata
 
     @property
     def is_transactional(self) -> bool:
@@ -523,11 +501,11 @@ class ProducerCore:
 
     def acks(self) -> AcksByPartition:
         """Return what has been acknowledged so far, by partition."""
-        return AcksByPartition(self._sender.acks)
+        return AcksByPartition(self._sender.completion.acks)
 
     def take_acks(self) -> AcksByPartition:
         """Return what has been acknowledged since the last call, and reset it."""
-        return AcksByPartition(self._sender.take_acks())
+        return AcksByPartition(self._sender.completion.take_acks())
 
     def close(self, timeout: float | None) -> None:
         """Send all records, then stop the network thread; with `timeout` 0 at once.
@@ -541,7 +519,7 @@ class ProducerCore:
             if timeout != 0 and not self.has_ended:
                 self._send_all(timeout)
         except KafkaError as error:
-            if not self.accumulator.is_failed_by(error):
+            if error is not self.accumulator.failed_by:
                 raise
         except (KeyboardInterrupt, SystemExit):
             # Whoever interrupts the wait does not want to begin another one.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import KafkaError, ProducerClosedError, SerializationError
 from spark_kafka_sink.producer.batch.produce_result import call_back
-from spark_kafka_sink.producer.records.producer_record import ProducerRecord
+from spark_kafka_sink.producer.records.interceptors import ProducerRecord
 from spark_kafka_sink.producer.records.record_futures import (
     FutureOfFullRecord,
     FutureRecordMetadata,
@@ -59,6 +59,8 @@ class RecordStaging:
         self._core = core
         self._preparation = preparation
         self._interceptors = interceptors
+        #: Returns monotonic time in seconds, for the futures.
+        self.monotonic = core.clock
         self._process_id = os.getpid()
         #: Whether the producer is closed.
         self.is_closed = False
@@ -198,10 +200,6 @@ class RecordStaging:
                 "a function called while records are being written, such as a partitioner, must "
                 "not wait for the producer"
             )
-
-    def monotonic(self) -> float:
-        """Return monotonic time in seconds."""
-        return self._core.clock()
 
     def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
         """Write staged records into batches, as many as possible by `give_up_at`.

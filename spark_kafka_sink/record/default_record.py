@@ -103,9 +103,10 @@ def _sized(content: bytes | None) -> bytes:
 
 
 class PayloadPart(NamedTuple):
-    """The uncompressed records of one of the smaller batches, and values for its header."""
+    """Records of a batch, compressed or not, and values for the header of a batch of them."""
 
-    payload: bytes
+    payload: memoryview
+    uncompressed_bytes: int
     record_count: int
     base_timestamp: int
     max_timestamp: int
@@ -166,7 +167,11 @@ class _OpenPart:
 
     def finish(self) -> PayloadPart:
         return PayloadPart(
-            bytes(self._payload), self.record_count, self._base_timestamp, self._max_timestamp
+            memoryview(bytes(self._payload)),
+            len(self._payload),
+            self.record_count,
+            self._base_timestamp,
+            self._max_timestamp,
         )
 
 

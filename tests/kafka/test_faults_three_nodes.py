@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from spark_kafka_sink.errors import DeliveryError
-from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
+from spark_kafka_sink.producer.sender_metrics import SenderMetrics
 from tests.support.kafka.leadership import leader_seen_by, move_leaders, wait_until_out_of_sync
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.record.numbered_rows import RowCheck, read_numbers

@@ -129,11 +129,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "producer": {
         "batch": (),
         "records": ("batch",),
-        "transactions": ("batch",),
-        "sending": ("batch", "records", "transactions"),
-        "gathering": ("batch", "records", "sending"),
-        "measures": ("records",),
-        TOP: ("batch", "records", "transactions", "sending", "gathering", "measures"),
+        "sending": ("batch",),
+        TOP: ("batch", "records", "sending"),
     },
     "consumer": {
         "assignors": (),

@@ -22,7 +22,6 @@ _OF_PYTHON = frozenset({"Barrier", "BoundedSemaphore", "Condition", "Semaphore"}
 EXEMPT = {
     "_opened": "it changes the error that it raises",
     "errors_hiding": "it changes the error that it raises",
-    "_reporting_interrupts": "what it notes is noted after an interrupt",
     "two_phase_commit": "it notes a result of the block for the caller",
 }
 

@@ -1,1 +1,1 @@
-"""Batches: their contents, their results, and the meaning of their errors."""
+"""Closed batches: memory, compression, outcomes and errors, and what an interrupt leaves behind."""

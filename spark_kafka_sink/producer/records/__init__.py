@@ -1,1 +1,1 @@
-"""Records on their way to a batch: serializers, interceptors, partitioners, futures."""
+"""Records on their way to a closed batch: conversion, placement, staging and open batches."""

@@ -1,7 +1,7 @@
-"""Plug-ins that see every record and every acknowledgement (Kafka's ProducerInterceptors).
+"""The records that users send, and the plug-ins that see each of them (ProducerInterceptors).
 
-They are called in the order in which `interceptor.classes` names them. An interceptor that raises
-is logged and skipped: it never prevents a record from being sent. The log contains the topic and
+Interceptors are called in the order in which `interceptor.classes` names them. One that raises is
+logged and skipped: it never prevents a record from being sent. The log contains the topic and
 partition, never a key or a value.
 
 They are configured and closed like all plug-ins (see `config.plugins.plug_ins`). `on_send` runs on
@@ -12,12 +12,12 @@ deliveries: it must be quick.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.plug_ins import PlugIns, takes
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.producer.batch.produce_result import is_interrupt
-from spark_kafka_sink.producer.records.producer_record import ProducerRecord
+from spark_kafka_sink.producer.batch.interrupts import is_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +27,33 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _METHODS: Final = ("on_send", "on_acknowledgement")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record before its key and value are serialized.
+
+    It is frozen because interceptors pass it on: `dataclasses.replace` creates a changed copy.
+
+    `topic` is the topic's name; `headers` are (name, bytes) pairs, with None for a header without a
+    value.
+
+    >>> from dataclasses import replace
+    >>> record = ProducerRecord("orders", b"a book", key=b"alice")
+    >>> replace(record, headers=[("source", b"web")]).headers
+    [('source', b'web')]
+    """
+
+    topic: str
+    #: None deletes the key in a compacted topic (a tombstone).
+    value: Any = None
+    #: None leaves the partition to the partitioner's rule for records without a key.
+    key: Any = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    #: None leaves the choice to the partitioner.
+    partition: int | None = None
+    #: Milliseconds since 1970 (UTC); None means the time of sending.
+    timestamp: int | None = None
 
 
 class ProducerInterceptor:

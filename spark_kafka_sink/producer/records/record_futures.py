@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from spark_kafka_sink import display
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
@@ -24,34 +24,15 @@ from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME, c
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.produce_result import ProduceResult
     from spark_kafka_sink.producer.record_staging import RecordStaging
+    from spark_kafka_sink.producer.records.staged_records import WrittenChunk, WrittenRecord
 
 
 Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
-
-
-class ChunkOfRecords(Protocol):
-    """The records that were written at once; one entry per record (`staged_records`)."""
-
-    @property
-    def timestamps(self) -> Sequence[int] | NDArray[np.int64]:
-        """The timestamps in milliseconds."""
-
-    @property
-    def key_sizes(self) -> Sequence[int] | NDArray[np.int64]:
-        """The sizes of the keys in bytes, -1 for null."""
-
-    @property
-    def value_sizes(self) -> Sequence[int] | NDArray[np.int64]:
-        """The sizes of the values in bytes, -1 for null."""
-
-    def place(self, row: int) -> tuple[ProduceResult, int]:
-        """Return the result of a record's batch, and its index in it; the record must be in one."""
+#: Records that were written at once.
+WrittenRecords: TypeAlias = "WrittenChunk | WrittenRecord"
 
 
 class FutureRecordMetadata:
@@ -73,7 +54,7 @@ class FutureRecordMetadata:
 
     producer: RecordStaging
     #: The chunk that the record was written in; None until it is in a batch.
-    chunk: ChunkOfRecords | None
+    chunk: WrittenRecords | None
     #: Why the record is in no batch; None if there is no error.
     error: Exception | None
     #: The index of the record in its chunk, if there is one.
@@ -168,7 +149,7 @@ class FutureRecordMetadata:
         """Fail a record that was added to no batch; called by the producer, not by users."""
         self.error = error
 
-    def _written(self, give_up_at: float | None = None) -> ChunkOfRecords | None:
+    def _written(self, give_up_at: float | None = None) -> WrittenRecords | None:
         """Return the chunk, writing it now if needed; None if the record failed.
 
         Also returns None if it could not be written by `give_up_at`.
@@ -203,16 +184,13 @@ class FutureOfFullRecord(FutureRecordMetadata):
     __slots__ = ("callback", "headers", "partition", "timestamp")
 
 
-class TablePart:
+class TablePart(NamedTuple):
     """Rows of one call in one batch; they are adjacent, because a call owns the open batches."""
 
-    __slots__ = ("first_index", "record_count", "result")
-
-    def __init__(self, result: ProduceResult, first_index: int, record_count: int) -> None:
-        """Create the part that starts at index `first_index` of the batch."""
-        self.result = result
-        self.first_index = first_index
-        self.record_count = record_count
+    result: ProduceResult
+    #: The index of the first of them in the batch.
+    first_index: int
+    record_count: int
 
 
 class FutureTableMetadata:
@@ -227,7 +205,6 @@ class FutureTableMetadata:
     """
 
     def __init__(self, producer: RecordStaging, parts: Sequence[TablePart]) -> None:
-        """Create a future that waits for all `parts`."""
         self.producer = producer
         self._parts = parts
 

@@ -11,26 +11,24 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.arguments import text_of
-from spark_kafka_sink.config.plug_ins import PlugIns
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.model import LONGEST_TEXT
-from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.records.partitioner import (
     FunctionPartitioner,
     MethodPartitioner,
-    TopicPartitions,
 )
-from spark_kafka_sink.producer.records.serializers import resolve_serializers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.producer.producer_core import ProducerCore
+    from spark_kafka_sink.producer.records.interceptors import ProducerRecord
     from spark_kafka_sink.producer.records.partitioner import Partitioner
-    from spark_kafka_sink.producer.records.producer_record import ProducerRecord
     from spark_kafka_sink.producer.records.serializers import Serializers
     from spark_kafka_sink.record.key_hashes import KeyRule
+
 
 #: The most bytes of a record besides key, value and headers: varints, attributes (DefaultRecord).
 MAX_RECORD_OVERHEAD = 21
@@ -65,37 +63,24 @@ class RecordPreparation:
     def __init__(
         self,
         config: ProducerConfig,
+        core: ProducerCore,
         *,
         partitioner: KeyRule | Partitioner,
-        partitions_of: Callable[[str], TopicPartitions],
-        max_record_bytes: int,
-        serializers: Serializers | None = None,
-        cluster: Callable[[], MetadataSnapshot] = MetadataSnapshot,
+        serializers: Serializers,
     ) -> None:
-        """Create it; `partitions_of` needs the topic's metadata, `cluster` returns all metadata."""
         references = config.key_serializer, config.value_serializer
-        self._leaves_bytes_unchanged = all(
+        #: Whether keys and values are the caller's bytes, unchanged.
+        self.leaves_bytes_unchanged = all(
             reference is None or reference.built_in == "bytes" for reference in references
         )
-        resolved = serializers or resolve_serializers(config, PlugIns())
-        self._serialize_key = resolved.key.serialize
-        self._serialize_value = resolved.value.serialize
-        self._passes_headers = resolved.key.takes_headers or resolved.value.takes_headers
+        self._serialize_key = serializers.key.serialize
+        self._serialize_value = serializers.value.serialize
+        self._passes_headers = serializers.key.takes_headers or serializers.value.takes_headers
         self._partitioner = partitioner if isinstance(partitioner, FunctionPartitioner) else None
         self._java_like = partitioner if isinstance(partitioner, MethodPartitioner) else None
-        self._cluster = cluster
-        self._partitions_of = partitions_of
-        self._max_record_bytes = max_record_bytes
-
-    @property
-    def leaves_bytes_unchanged(self) -> bool:
-        """Whether keys and values are the caller's bytes, unchanged."""
-        return self._leaves_bytes_unchanged
-
-    @property
-    def partitions_each_record(self) -> bool:
-        """Whether a partitioner must be called for every record."""
-        return self._partitioner is not None or self._java_like is not None
+        #: Whether a partitioner must be called for every record.
+        self.partitions_each_record = self._partitioner is not None or self._java_like is not None
+        self._core = core
 
     def prepare(self, record: ProducerRecord) -> PreparedRecord:
         """Return the prepared form of a record whose topic has known metadata.
@@ -125,14 +110,14 @@ class RecordPreparation:
     def _partition(
         self, record: ProducerRecord, key: bytes | None, value: bytes | None
     ) -> int | None:
-        topic = self._partitions_of(record.topic)
+        topic = self._core.topic_partitions(record.topic)
         partition = record.partition
         if partition is None:
             if self._partitioner is not None:
                 partition = self._partitioner.partition(topic, key, value)
             elif self._java_like is not None:
                 partition = self._java_like.partition(
-                    record.topic, record.key, key, record.value, value, self._cluster()
+                    record.topic, record.key, key, record.value, value, self._core.snapshot
                 )
             else:
                 return None
@@ -149,10 +134,10 @@ class RecordPreparation:
 
     def _check_size(self, record: PreparedRecord) -> None:
         size = record.max_bytes
-        if size > self._max_record_bytes:
+        if size > self._core.max_record_bytes:
             raise RecordTooLargeError(
                 f"the record takes {size} bytes, but max.request.size and buffer.memory allow at "
-                f"most {self._max_record_bytes}",
+                f"most {self._core.max_record_bytes}",
                 row=None,
                 topic=record.topic,
                 partition=record.partition,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.producer.batch.delivery_errors import missing_partition_error
+from spark_kafka_sink.producer.batch.error_rules import missing_partition_error
 from spark_kafka_sink.producer.batch.produce_result import call_back, call_now
 from spark_kafka_sink.producer.records.record_futures import (
     FutureRecordMetadata,

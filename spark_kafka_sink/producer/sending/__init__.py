@@ -1,1 +1,1 @@
-"""Closed batches: their queues, their requests, and the handling of the responses."""
+"""Closed batches on their way to a broker, and the transactions that they are part of."""

@@ -19,18 +19,16 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, PartitionAcks, TopicPartition
 from spark_kafka_sink.producer.batch.batch_compression import batches_of
-from spark_kafka_sink.producer.batch.delivery_errors import (
-    delivery_error,
-    interruption_error,
-    refused_records,
-)
 from spark_kafka_sink.producer.batch.error_rules import (
     MAY_BE_APPENDED,
     ProduceAction,
+    delivery_error,
     produce_action,
+    refused_records,
 )
+from spark_kafka_sink.producer.batch.interrupts import interruption_error
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
-from spark_kafka_sink.producer.transactions.transaction_manager import ADD_PARTITIONS_RETRY_BACKOFF
+from spark_kafka_sink.producer.sending.transaction_manager import ADD_PARTITIONS_RETRY_BACKOFF
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error_name, is_retriable
 from spark_kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
@@ -44,13 +42,12 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.network.metadata import Metadata, MetadataSnapshot
-    from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+    from spark_kafka_sink.producer.batch.batch_compression import BatchCompression, WorkOutcome
     from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
-    from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
+    from spark_kafka_sink.producer.sender_metrics import SenderMetrics
     from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
-    from spark_kafka_sink.producer.sending.worker_thread import WorkOutcome
-    from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+    from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
     from spark_kafka_sink.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 #: Errors with which a broker may name the leader it knows of (KIP-951).
@@ -70,8 +67,7 @@ class BatchCompletion:
         run_aside: Callable[[Callable[[], Any], Callable[[WorkOutcome, float], None]], None],
         retries: int,
         retry_backoff: ExponentialBackoff,
-        on_message_too_large: Callable[[str, int], None],
-        listener: SenderMetrics | None,
+        listener: SenderMetrics,
     ) -> None:
         """Create the handler; see `Sender`. `run_aside` also passes the time of each outcome."""
         self._metadata = metadata
@@ -81,18 +77,13 @@ class BatchCompletion:
         self._run_aside = run_aside
         self._retries = retries
         self._retry_backoff = retry_backoff
-        self._on_message_too_large = on_message_too_large
         self._listener = listener
-        self._acks: dict[TopicPartition, PartitionAcks] = {}
-
-    @property
-    def acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """The acknowledgements since the last `take_acks`, by partition."""
-        return self._acks
+        #: The acknowledgements since the last `take_acks`, by partition.
+        self.acks: dict[TopicPartition, PartitionAcks] = {}
 
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Return `acks` and reset them."""
-        taken_acks, self._acks = self._acks, {}
+        """Return `acks` and reset them; any thread may call this after a flush."""
+        taken_acks, self.acks = self.acks, {}
         return taken_acks
 
     def on_unanswered(
@@ -199,13 +190,12 @@ class BatchCompletion:
             self._accumulator.put_compressed(batch, batches_of(batch, outcome.result))
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
-        self._on_message_too_large(batch.topic_partition.topic, batch.size_bytes)
+        self._compression.sizes.lower(batch.topic_partition.topic, batch.size_bytes)
         # The batches after it would only be refused as out of order.
         self._accumulator.hold_back(batch.topic_partition)
         batch.is_with_worker = True
         self._run_aside(partial(self._compression.halves, batch), partial(self._on_split, batch))
-        if self._listener is not None:
-            self._listener.on_batch_split(now)
+        self._listener.on_batch_split(now)
 
     def _on_split(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> None:
         if self._take_back(batch, outcome, now):
@@ -227,7 +217,7 @@ class BatchCompletion:
             bytes=batch.size_bytes,
             log_append_time=log_append_time_ms != NO_LOG_APPEND_TIME,
         )
-        so_far = self._acks
+        so_far = self.acks
         earlier = so_far.get(batch.topic_partition)
         so_far[batch.topic_partition] = acks if earlier is None else earlier.merged(acks)
         self._accumulator.complete(batch, base_offset=offset, log_append_time_ms=log_append_time_ms)
@@ -253,8 +243,7 @@ class BatchCompletion:
         batch.retry_at = now + (0.0 if at_once else self._retry_delay(batch, error))
         batch.attempts += 1
         self._accumulator.reenqueue([batch])
-        if self._listener is not None:
-            self._listener.on_batch_retried(batch, now)
+        self._listener.on_batch_retried(batch, now)
 
     def _retry_delay(self, batch: ProducerBatch, error: Exception) -> float:
         if getattr(error, "code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -281,8 +270,7 @@ class BatchCompletion:
             except IllegalStateError as illegal:
                 # The manager has ended the producer with this error (KAFKA-14831).
                 error = delivery_error(batch, illegal)
-        if self._listener is not None:
-            self._listener.on_batch_failed(batch, now)
+        self._listener.on_batch_failed(batch, now)
         self._accumulator.fail_batch(batch, error, refused=refused)
         if manager is not None and manager.state.has_fatal_error:
             self._accumulator.fail(error)

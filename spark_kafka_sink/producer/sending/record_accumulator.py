@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import UNKNOWN_OFFSET
 from spark_kafka_sink.network.exponential_backoff import NEVER
-from spark_kafka_sink.producer.batch.delivery_errors import interruption_error
+from spark_kafka_sink.producer.batch.interrupts import interruption_error
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
 from spark_kafka_sink.producer.batch.producer_batch import FinalState
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
     from spark_kafka_sink.producer.batch.produce_result import ProduceResult, RefusedRecords
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
-    from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+    from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class RecordAccumulator:
         self._delivery_timeout = delivery_timeout
         self._transaction_manager = transaction_manager
         self._guarantee_order = guarantee_order
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         #: Partitions with queued batches, and only those.
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         #: Every batch that is not done (Kafka's IncompleteBatches), with its position in the order
@@ -87,7 +87,8 @@ class RecordAccumulator:
         self._numbers = count()
         self._remembers_losses = False
         self._muted: set[TopicPartition] = set()
-        self._failed_by: Exception | None = None
+        #: The error that ended the producer; every later call raises it.
+        self.failed_by: Exception | None = None
         #: The first error that lost rows without futures.
         self._lost_by: Exception | None = None
         self._on_failed = on_failed
@@ -104,7 +105,7 @@ class RecordAccumulator:
         """
         try:
             with self._lock:
-                self._raise_if_failed()
+                self.raise_if_failed()
                 refusal = self._refusal(batch)
                 is_first = batch.topic_partition not in self._queues
                 if refusal is None:
@@ -159,12 +160,9 @@ class RecordAccumulator:
     def note_loss(self, error: Exception) -> None:
         """Record a batch that was lost before it could be queued."""
         with self._lock:
-            self._note_loss(error)
-
-    def _note_loss(self, error: Exception) -> None:
-        if self._remembers_losses:
-            self._failed_by = self._failed_by or error
-            self._lost_by = self._lost_by or error
+            if self._remembers_losses:
+                self.failed_by = self.failed_by or error
+                self._lost_by = self._lost_by or error
 
     def queue_sizes(self, topic: str) -> dict[int, int]:
         """Count the queued batches of each partition of a topic that has any."""
@@ -195,20 +193,13 @@ class RecordAccumulator:
     @property
     def has_failed(self) -> bool:
         """Whether every later call will raise an error."""
-        return self._failed_by is not None
+        return self.failed_by is not None
 
     def raise_if_failed(self) -> None:
         """Raise the error that ended the producer, if any."""
         with self._lock:
-            self._raise_if_failed()
-
-    def _raise_if_failed(self) -> None:
-        if self._failed_by is not None:
-            raise self._failed_by
-
-    def is_failed_by(self, error: Exception) -> bool:
-        """Return whether this error ended the producer."""
-        return self._failed_by is error
+            if self.failed_by is not None:
+                raise self.failed_by
 
     def raise_if_lost(self) -> None:
         """Raise the error that lost rows without futures, if any."""
@@ -222,9 +213,9 @@ class RecordAccumulator:
         Batches that are already queued are still sent.
         """
         with self._lock:
-            if self._failed_by is None:
-                self._failed_by = error
-            self._note_loss(error)
+            if self.failed_by is None:
+                self.failed_by = error
+            self.note_loss(error)
 
     # --- called by the network thread
 
@@ -390,7 +381,7 @@ class RecordAccumulator:
         """Fail a batch that cannot be delivered; `refused` are the records to blame, if known."""
         with self._lock:
             self._end_failed(batch)
-            self._note_loss(error)
+            self.note_loss(error)
         # The sender of the records receives the error from a future or from the next call.
         logger.debug("%s", error)
         batch.result.fail(error, refused)
@@ -459,11 +450,11 @@ class RecordAccumulator:
         If there was an error before, that one is raised.
         """
         with self._lock:
-            if self._failed_by is None:
-                self._failed_by = error
+            if self.failed_by is None:
+                self.failed_by = error
             failed = self._in_order()
             if failed:
-                self._note_loss(self._failed_by)
+                self.note_loss(self.failed_by)
             for batch in failed:
                 batch.finish(FinalState.FAILED)
                 if self._transaction_manager is not None:
@@ -472,7 +463,7 @@ class RecordAccumulator:
             self._queues.clear()
             self._expiries.clear()
             self._muted.clear()
-        self._pool.close(self._failed_by)
+        self._pool.close(self.failed_by)
         for batch in failed:
-            batch.result.fail(self._failed_by)
-        self._on_failed(self._failed_by)
+            batch.result.fail(self.failed_by)
+        self._on_failed(self.failed_by)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError, TransactionAbortedError
 from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT
 from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
-from spark_kafka_sink.producer.batch.delivery_errors import delivery_timeout
+from spark_kafka_sink.producer.batch.error_rules import delivery_timeout
 from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion, produce_request
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.find_coordinator import CoordinatorType
@@ -28,18 +28,21 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.errors import BrokerError, DeliveryTimeoutError
-    from spark_kafka_sink.model import Node, PartitionAcks, TopicPartition
+    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.network.network_client import NetworkClient
-    from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+    from spark_kafka_sink.producer.batch.batch_compression import (
+        BatchCompression,
+        RunAside,
+        WorkOutcome,
+    )
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
-    from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
     from spark_kafka_sink.producer.records.partitioner import NodeLatencies
+    from spark_kafka_sink.producer.sender_metrics import SenderMetrics
     from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
-    from spark_kafka_sink.producer.sending.worker_thread import RunAside, WorkOutcome
-    from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
-    from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestHandler
+    from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
+    from spark_kafka_sink.producer.sending.txn_request_handlers import TxnRequestHandler
     from spark_kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
     from spark_kafka_sink.protocol.schema import ApiResponse
 
@@ -222,14 +225,13 @@ class Sender:
         transaction_manager: TransactionManager | None,
         compression: BatchCompression,
         run_aside: RunAside,
-        on_message_too_large: Callable[[str, int], None],
         gather: Callable[[float], float] = lambda _: NEVER,
         has_open: Callable[[], bool] = lambda: False,
-        latencies: NodeLatencies | None = None,
-        listener: SenderMetrics | None = None,
+        latencies: NodeLatencies,
+        listener: SenderMetrics,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Create a sender; `on_message_too_large` receives a topic and the size that was refused.
+        """Create a sender.
 
         `run_aside(work, then)` runs work that would take too long here (see `WorkerThread`).
         `gather(now)` queues the open batches that are due, and returns when the next one will be;
@@ -273,7 +275,8 @@ class Sender:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._shipments: dict[ProducerBatch, _Shipment] = {}
-        self._completion = BatchCompletion(
+        #: What becomes of batches; also the acknowledgements so far.
+        self.completion = BatchCompletion(
             metadata=client.metadata,
             accumulator=accumulator,
             transaction_manager=transaction_manager,
@@ -281,7 +284,6 @@ class Sender:
             run_aside=self._work,
             retries=config.retries,
             retry_backoff=self._retry_backoff,
-            on_message_too_large=on_message_too_large,
             listener=listener,
         )
 
@@ -294,10 +296,6 @@ class Sender:
 
         self._run_aside(work, done)
 
-    def compress(self, batch: ProducerBatch) -> None:
-        """Start compressing a queued batch that this thread has closed."""
-        self._completion.compress(batch)
-
     def wakeup(self) -> None:
         """Schedule a turn, for example after a connection was made or lost.
 
@@ -306,15 +304,6 @@ class Sender:
         """
         if self._next_turn is None:
             self._next_turn = self._loop.call_soon(self.turn)
-
-    @property
-    def acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """The acknowledgements so far, by partition."""
-        return self._completion.acks
-
-    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Return the acknowledgements since the last call; any thread may call it after a flush."""
-        return self._completion.take_acks()
 
     def initiate_close(self, timeout: float = 0.0) -> None:
         """End the loop when all is sent and answered, at the latest after `timeout` seconds.
@@ -509,8 +498,7 @@ class Sender:
             self._client.metadata.request_update()
         for node in ready.ready_nodes:
             connection = self._client.ready_connection(node)
-            if self._latencies is not None:
-                self._latencies.update(node.node_id, now, can_drain=connection is not None)
+            self._latencies.update(node.node_id, now, can_drain=connection is not None)
             while connection is not None:
                 batches = self._accumulator.drain(
                     snapshot, node, self._config.max_request_size, now
@@ -519,8 +507,7 @@ class Sender:
                     break
                 self._send_produce_request(connection, snapshot, batches)
                 # After it: this takes its time while the broker is at work.
-                if self._listener is not None:
-                    self._listener.on_batches_drained(batches, now)
+                self._listener.on_batches_drained(batches, now)
                 if not self._accumulator.has_queued:
                     break
                 connection = self._client.ready_connection(node)
@@ -567,7 +554,7 @@ class Sender:
                     ),
                 )
         except NetworkError as error:
-            self._completion.on_unanswered(batches, error, self._clock())
+            self.completion.on_unanswered(batches, error, self._clock())
         except KafkaError as error:
             # The broker has no version that can express the request, which no retry can change.
             self._accumulator.no_longer_held(batches)
@@ -587,9 +574,9 @@ class Sender:
             return
         error = sent.exception()
         if error is not None:
-            self._completion.on_unanswered(batches, error, self._clock())
+            self.completion.on_unanswered(batches, error, self._clock())
         else:
-            self._completion.on_sent_without_response(batches)
+            self.completion.on_sent_without_response(batches)
         self.wakeup()
 
     def _on_produce_response(
@@ -604,9 +591,9 @@ class Sender:
             return
         error, now = done.exception(), self._clock()
         if error is not None:
-            self._completion.on_unanswered(batches, error, now)
+            self.completion.on_unanswered(batches, error, now)
         else:
-            self._completion.on_response(node, request, batches, done.result(), now)
+            self.completion.on_response(node, request, batches, done.result(), now)
         if not self._is_idle():
             self.wakeup()
 
@@ -645,7 +632,7 @@ class Sender:
             if batch.is_done or self._is_about_to_end(batch):
                 # The batch before it may have ended the producer, and with it all other batches.
                 continue
-            self._completion.fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
+            self.completion.fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
             self.wakeup()
         if postponed:
             return now + POSTPONED_EXPIRY_INTERVAL

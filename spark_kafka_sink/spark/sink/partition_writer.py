@@ -203,7 +203,7 @@ class _Writer:
         except BrokerError as error:
             if self._topic is not None:
                 raise
-            from spark_kafka_sink.producer.batch.delivery_errors import about_row
+            from spark_kafka_sink.producer.batch.error_rules import about_row
 
             raise about_row(error, columns, self._rows) from error.__cause__
         self._rows += batch.num_rows

@@ -7,22 +7,23 @@ import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.network.metadata import MetadataSnapshot
-from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.batch.batch_compression import BatchCompression, BatchSizes
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.produce_result import call_now
-from spark_kafka_sink.producer.gathering.batch_builder import BatchBuilder, BatchSizes
-from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
-from spark_kafka_sink.producer.gathering.record_gatherer import RecordGatherer
-from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
+from spark_kafka_sink.producer.records.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.records.open_batches import OpenBatches
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies, resolve_partitioner
 from spark_kafka_sink.producer.records.record_futures import (
     FutureOfFullRecord,
     FutureRecordMetadata,
 )
+from spark_kafka_sink.producer.records.record_gatherer import RecordGatherer
+from spark_kafka_sink.producer.records.row_placement import RowPlacement
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.decode import Record, decode_records
 
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch.interrupts import AppendLock
+    from spark_kafka_sink.producer.batch.produce_result import CallbackQueue
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
-    from spark_kafka_sink.producer.gathering.append_lock import AppendLock
-    from spark_kafka_sink.producer.gathering.callback_queue import CallbackQueue
-    from spark_kafka_sink.producer.measures.sender_metrics import SenderMetrics
+    from spark_kafka_sink.producer.sender_metrics import SenderMetrics
 
 NOW_MS = 1_700_000_000_000
 
@@ -68,6 +69,7 @@ class GathererHarness:
         self.has_incomplete = False
         #: How often the network thread was woken.
         self.wakeups = 0
+        self.accumulator = self
         self.pool = BufferPool(config.buffer_memory)
         #: Whether a partition has no closed batch in its queue.
         self.is_queue_empty: Callable[[TopicPartition], bool] = lambda _: True
@@ -89,12 +91,11 @@ class GathererHarness:
                 rng=random.Random(1),
             ),
             pool=self.pool,
-            compression=BatchCompression(self.compressor, lambda topic: config.batch_size),
-            batch_sizes=BatchSizes(config.batch_size),
+            compression=BatchCompression(self.compressor, BatchSizes(config.batch_size)),
             core=self,
             clock=lambda: self.now,
             lingers=lingers,
-            listener=listener,
+            listener=listener or Mock(),
         )
         self.gatherer = RecordGatherer(
             builder=self.builder,
@@ -107,7 +108,8 @@ class GathererHarness:
             callbacks=callbacks,
         )
 
-    # --- the way of closed batches (as `ProducerCore`), with `enqueue` and `is_queue_empty`
+    # --- the way of closed batches, as `ProducerCore` and its accumulator, with `enqueue` and
+    # `is_queue_empty`
 
     is_network_thread = False
 

@@ -12,10 +12,10 @@ from spark_kafka_sink.network.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from spark_kafka_sink.producer.batch.batch_compression import BatchPart
 from spark_kafka_sink.producer.batch.produce_result import ProduceResult
 from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.default_record import PayloadPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +44,11 @@ def batch(
     )
 
 
-def halves_of(*record_counts: int) -> Callable[..., list[BatchPart]]:
+def halves_of(*record_counts: int) -> Callable[..., list[PayloadPart]]:
     """Return a stand-in for `BatchCompression.halves` that returns parts of this many records."""
-    return lambda *_: [BatchPart(memoryview(bytes(50)), 50, count, 0, 0) for count in record_counts]
+    return lambda *_: [
+        PayloadPart(memoryview(bytes(50)), 50, count, 0, 0) for count in record_counts
+    ]
 
 
 def snapshot(leaders: dict[int, int | None], topic_id: int = 0) -> MetadataSnapshot:

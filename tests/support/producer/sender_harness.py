@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
+from spark_kafka_sink.producer.batch.batch_compression import (
+    BatchCompression,
+    BatchSizes,
+    WorkOutcome,
+)
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.sending.sender import Sender
-from spark_kafka_sink.producer.sending.worker_thread import WorkOutcome
-from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
@@ -102,16 +105,17 @@ class SenderHarness:
         self.sender: Sender = self._loop.run_until_complete(self._make_sender())
 
     async def _make_sender(self) -> Sender:
+        compression = BatchCompression(
+            Compressor(CompressionType.NONE), BatchSizes(self.config.batch_size)
+        )
+        compression.sizes.lower = lambda topic, size: self.too_large.append((topic, size))
         return Sender(
             self.config,
             client=self.network,
             accumulator=self.accumulator,
             transaction_manager=self.manager,
-            compression=BatchCompression(
-                Compressor(CompressionType.NONE), lambda _: self.config.batch_size
-            ),
+            compression=compression,
             run_aside=self._run_aside,
-            on_message_too_large=lambda topic, size: self.too_large.append((topic, size)),
             latencies=self.latencies,
             listener=self,
             clock=lambda: self.now,

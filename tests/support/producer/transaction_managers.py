@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
-from spark_kafka_sink.producer.transactions.transaction_state import (
+from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
+from spark_kafka_sink.producer.sending.transaction_state import (
     TRANSITIONS,
     TransactionState,
     TransactionStateMachine,
@@ -15,7 +15,7 @@ from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRe
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import ProducerIdAndEpoch
-    from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestHandler
+    from spark_kafka_sink.producer.sending.txn_request_handlers import TxnRequestHandler
     from spark_kafka_sink.protocol.api_keys import ApiKey
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
-from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
+from spark_kafka_sink.producer.sending.transaction_state import TransactionState
 from tests.support.producer.sender_harness import (
     SenderHarness,
     place,

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.producer.gathering.open_batches import OpenBatches
-from spark_kafka_sink.producer.gathering.row_placement import RowPlacement
+from spark_kafka_sink.producer.records.open_batches import OpenBatches
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies
+from spark_kafka_sink.producer.records.row_placement import RowPlacement
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 
 PARTITIONS = 3

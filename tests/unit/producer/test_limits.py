@@ -7,10 +7,10 @@ from importlib import import_module
 import pytest
 
 from spark_kafka_sink.producer.batch.error_rules import TxnAction
-from spark_kafka_sink.producer.transactions.txn_request_handlers import TxnRequestPriority
+from spark_kafka_sink.producer.sending.txn_request_handlers import TxnRequestPriority
 
 LIMITS = {
-    "gathering.batch_builder": {
+    "records.batch_builder": {
         "GROWTH": 4,
         "FIRST_BLOCK_BYTES": 16_384,
         "LEAST_PAUSE": 0.05,
@@ -18,18 +18,18 @@ LIMITS = {
     },
     "batch.batch_compression": {"OVERSHOOT": 1.048, "MAX_UNCOMPRESSED_BYTES": 2_147_483_647},
     "batch.buffer_pool": {"MIN_BLOCK_BYTES": 512},
-    "batch.delivery_errors": {"MAX_REFUSED_RECORDS": 5},
+    "batch.error_rules": {"MAX_REFUSED_RECORDS": 5},
     "kafka_producer": {"CHUNK_ITEMS": 8_192},
     "record_staging": {"MAX_LIGHT_BYTES": 512, "MAX_STAGED_BYTES": 4_096},
-    "gathering.open_batches": {"NO_SLOT": -1, "MAX_STALE": 64},
-    "transactions.partition_sequences": {
+    "records.open_batches": {"NO_SLOT": -1, "MAX_STALE": 64},
+    "sending.partition_sequences": {
         "REMEMBERED_BATCHES": 5,
         "MAX_EPOCH": 32_767,
         "SEQUENCE_MODULUS": 2_147_483_648,
     },
     "batch.produce_result": {"NO_LOG_APPEND_TIME": -1},
     "sending.record_accumulator": {"MAX_STALE": 64},
-    "gathering.record_gatherer": {
+    "records.record_gatherer": {
         "CHUNK_RECORDS": 2_048,
         "MAX_HEAVY_BYTES": 1_048_576,
         "NEVER_SHORT": -9_223_372_036_854_775_808,
@@ -41,15 +41,15 @@ LIMITS = {
         "MAX_PARTITION": 2_147_483_647,
         "MAX_TIMESTAMP": 9_223_372_036_854_775_807,
     },
-    "batch.row_history": {"MAX_ROWS": 1_048_576},
+    "batch.producer_batch": {"MAX_ROWS": 1_048_576},
     "sending.sender": {"LAST_PRODUCE_WITHOUT_ADD": 11, "POSTPONED_EXPIRY_INTERVAL": 1.0},
     "records.staged_records": {"MAX_SPARE": 4_096, "MAX_HELD": 4},
-    "transactions.transaction_state": {"FIRST_VERSION_WITH_EPOCH_BUMP": 3, "TRANSACTION_V2": 2},
-    "transactions.transaction_manager": {
+    "sending.transaction_state": {"FIRST_VERSION_WITH_EPOCH_BUMP": 3, "TRANSACTION_V2": 2},
+    "sending.transaction_manager": {
         "DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000,
         "ADD_PARTITIONS_RETRY_BACKOFF": 0.02,
     },
-    "transactions.txn_request_handlers": {
+    "sending.txn_request_handlers": {
         "FIRST_VERSION_WITH_KEYS": 4,
         "LAST_OFFSET_COMMIT_WITHOUT_ADD": 4,
         "NO_TRANSACTION_TIMEOUT_MS": 2_147_483_647,

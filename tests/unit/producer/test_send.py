@@ -14,9 +14,9 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
 )
 from spark_kafka_sink.model import RecordMetadata, TopicPartition
-from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS, MAX_HEAVY_BYTES
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.record_staging import MAX_STAGED_BYTES
+from spark_kafka_sink.producer.records.record_gatherer import CHUNK_RECORDS, MAX_HEAVY_BYTES
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.bulk_writes import is_even

@@ -18,7 +18,7 @@ from spark_kafka_sink.errors import (
     ProducerClosedError,
 )
 from spark_kafka_sink.network.connection import broker_connection
-from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.producer.records.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.produce import ProduceRequest

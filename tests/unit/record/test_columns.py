@@ -247,7 +247,7 @@ def test_arrays_of_unexpected_type_or_length_are_rejected(changes, complaint):
 
 @pytest.mark.parametrize(
     "module",
-    ["columns", "record_batch", "compression", "decode", "default_record", "compression_ratio"],
+    ["columns", "record_batch", "compression", "decode", "default_record"],
 )
 def test_only_kernels_import_numba(module):
     """The modules for readers and the embedded broker import neither numba nor pyarrow."""

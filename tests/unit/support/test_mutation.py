@@ -71,7 +71,9 @@ def test_a_nested_folder_gets_the_test_modules_above_it_too(tmp_path):
     (layer / "batch").mkdir(parents=True)
     for name in ("test_limits.py", "conftest.py", "batch/test_row_history.py"):
         (layer / name).touch()
-    mutant = dataclasses.replace(_mutant(), path="spark_kafka_sink/producer/batch/row_history.py")
+    mutant = dataclasses.replace(
+        _mutant(), path="spark_kafka_sink/producer/batch/producer_batch.py"
+    )
     assert TestsByLine({}, tmp_path).for_mutant(mutant) == [
         "tests/unit/producer/batch",
         "tests/unit/producer/test_limits.py",

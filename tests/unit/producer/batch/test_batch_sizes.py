@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.producer.gathering.batch_builder import BatchSizes
+from spark_kafka_sink.producer.batch.batch_compression import BatchSizes
 
 
 @pytest.mark.parametrize("refused", [[1_000], [1_000, 5_000], [5_001, 1_001]], ids=str)

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import DeliveryError, DeliveryTimeoutError, KafkaError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.producer.batch.batch_compression import BatchCompression, batches_of
+from spark_kafka_sink.producer.batch.batch_compression import (
+    BatchCompression,
+    BatchSizes,
+    batches_of,
+)
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
@@ -37,7 +41,7 @@ def _close_on_network_thread(harness: SenderHarness, partition: int = 0, *, reco
     if harness.manager is not None:
         harness.manager.maybe_add_partition(closed.topic_partition)
     harness.accumulator.enqueue(closed)
-    harness.sender.compress(closed)
+    harness.sender.completion.compress(closed)
     return closed
 
 
@@ -65,7 +69,7 @@ def test_without_batching_an_oversized_batch_is_split_into_single_records():
         base_timestamp=0,
         max_timestamp=2,
     )
-    compression = BatchCompression(Compressor(CompressionType.LZ4), lambda _: 0)
+    compression = BatchCompression(Compressor(CompressionType.LZ4), BatchSizes(0))
     assert [1, 1, 1] == [part.record_count for part in compression.compressed(whole)]
 
 

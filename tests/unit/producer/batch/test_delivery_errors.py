@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.errors import DeliveryTimeoutError, KafkaError
-from spark_kafka_sink.producer.batch.delivery_errors import (
+from spark_kafka_sink.producer.batch.error_rules import (
     ADVICE,
     MAX_REFUSED_RECORDS,
     advice_of,

@@ -23,11 +23,11 @@ from spark_kafka_sink.producer.batch.error_rules import (
     produce_action,
     txn_action,
 )
-from spark_kafka_sink.producer.transactions.transaction_state import TransactionState
-from spark_kafka_sink.producer.transactions.transactional_request_result import (
+from spark_kafka_sink.producer.sending.transaction_state import (
     TransactionalRequestResult,
+    TransactionState,
 )
-from spark_kafka_sink.producer.transactions.txn_request_handlers import (
+from spark_kafka_sink.producer.sending.txn_request_handlers import (
     AddOffsetsToTxnHandler,
     AddPartitionsToTxnHandler,
     EndTxnHandler,
@@ -46,7 +46,7 @@ from tests.support.producer.transaction_managers import manager_in_state, waitin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.producer.transactions.transaction_manager import TransactionManager
+    from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
 
 P = ProduceAction
 T = TxnAction

@@ -15,9 +15,9 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError, NeverAnswer
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.producer.batch import buffer_pool
-from spark_kafka_sink.producer.gathering import batch_builder, open_batches
-from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.producer.records import batch_builder, open_batches
+from spark_kafka_sink.producer.records.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.faults.expected_faults import wait_until_injected

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
-from spark_kafka_sink.producer.batch.batch_compression import BatchPart, batches_of
+from spark_kafka_sink.producer.batch.batch_compression import batches_of
+from spark_kafka_sink.record.default_record import PayloadPart
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 from tests.support.producer.producer_batches import batch
 
@@ -82,7 +83,7 @@ def test_the_parts_of_a_sent_batch_have_their_own_headers():
     whole = batch(records=3)
     whole.set_producer_state(ProducerIdAndEpoch(1, 0), 5)
     whole.buffers()
-    parts = batches_of(whole, [BatchPart(memoryview(bytes(50)), 50, n, 0, 0) for n in (1, 2)])
+    parts = batches_of(whole, [PayloadPart(memoryview(bytes(50)), 50, n, 0, 0) for n in (1, 2)])
     headers = [bytes(part.buffers()[0]) for part in parts]
     assert [2, 2] == [header[16] for header in headers]
     assert [1, 2] == [int.from_bytes(header[57:61], "big") for header in headers]

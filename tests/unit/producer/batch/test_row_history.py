@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.producer.batch.row_history import MAX_PIECES, BatchRows, RowHistory
+from spark_kafka_sink.producer.batch.producer_batch import MAX_PIECES, BatchRows, RowHistory
 from tests.support.producer.gatherer_harness import GathererHarness
 from tests.support.record.record_columns import columns
 

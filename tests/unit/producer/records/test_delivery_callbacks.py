@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.errors import BufferExhaustedError, KafkaTimeoutError, RecordTooLargeError
-from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.producer.records.record_gatherer import CHUNK_RECORDS
 from tests.support.producer.gatherer_harness import GathererHarness, held, held_elsewhere
 from tests.support.producer.producing import patiently
 from tests.support.producer.sending import LONG_LINGER, PARTITIONS, TIMEOUT, sending_producer

@@ -13,9 +13,9 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.producer.records.interceptors import (
     ProducerInterceptor,
     ProducerInterceptors,
+    ProducerRecord,
     resolve_interceptors,
 )
-from spark_kafka_sink.producer.records.producer_record import ProducerRecord
 
 RECORD = ProducerRecord("t", "secret value", key="secret key", partition=3)
 

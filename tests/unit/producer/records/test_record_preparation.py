@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from spark_kafka_sink.config.plug_ins import PlugIns
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import (
     InvalidPartitionError,
     RecordTooLargeError,
     SerializationError,
 )
+from spark_kafka_sink.network.metadata import MetadataSnapshot
+from spark_kafka_sink.producer.records.interceptors import ProducerRecord
 from spark_kafka_sink.producer.records.partitioner import TopicPartitions, resolve_partitioner
-from spark_kafka_sink.producer.records.producer_record import ProducerRecord
 from spark_kafka_sink.producer.records.record_preparation import (
     MAX_PARTITION,
     MAX_TIMESTAMP,
@@ -19,6 +23,7 @@ from spark_kafka_sink.producer.records.record_preparation import (
     check_place,
     check_timeout,
 )
+from spark_kafka_sink.producer.records.serializers import resolve_serializers
 
 PARTITIONS = 3
 MAX_RECORD_BYTES = 1_000
@@ -28,9 +33,13 @@ def _preparation(**settings: object) -> RecordPreparation:
     config = ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9", **settings})
     return RecordPreparation(
         config,
+        SimpleNamespace(
+            topic_partitions=lambda topic: TopicPartitions(topic, PARTITIONS, range(PARTITIONS)),
+            max_record_bytes=MAX_RECORD_BYTES,
+            snapshot=MetadataSnapshot(),
+        ),
         partitioner=resolve_partitioner(config.partitioner_class),
-        partitions_of=lambda topic: TopicPartitions(topic, PARTITIONS, range(PARTITIONS)),
-        max_record_bytes=MAX_RECORD_BYTES,
+        serializers=resolve_serializers(config, PlugIns()),
     )
 
 

@@ -24,8 +24,8 @@ from spark_kafka_sink.errors import (
     RecordTooLargeError,
     SerializationError,
 )
-from spark_kafka_sink.producer.gathering.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.record_staging import MAX_STAGED_BYTES
+from spark_kafka_sink.producer.records.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.faults.expected_faults import wait_until_injected

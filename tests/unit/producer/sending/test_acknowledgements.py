@@ -38,7 +38,7 @@ def test_a_timestamp_set_by_the_broker_is_reported(plain, returned, reported):
     plain.produce(offset=7, log_append_time_ms=returned)
     assert (7, reported) == (added.result.base_offset, added.result.log_append_time_ms)
     expected = _acks(7, 9, 3, added.size_bytes, by_broker=reported != -1)
-    assert {place(): expected} == plain.sender.acks
+    assert {place(): expected} == plain.sender.completion.acks
 
 
 def test_the_acks_of_a_partition_are_combined_until_taken(plain):
@@ -49,13 +49,15 @@ def test_the_acks_of_a_partition_are_combined_until_taken(plain):
         plain.step()
         plain.produce(offset=offset)
     expected = {place(): _acks(7, 21, 5, sum(sizes), by_broker=False)}
-    assert expected == plain.sender.acks
-    assert expected == plain.sender.take_acks()
-    assert {} == plain.sender.acks
+    assert expected == plain.sender.completion.acks
+    assert expected == plain.sender.completion.take_acks()
+    assert {} == plain.sender.completion.acks
     last = plain.add()
     plain.step()
     plain.produce(offset=22)
-    assert {place(): _acks(22, 22, 1, last.size_bytes, by_broker=False)} == plain.sender.acks
+    assert {
+        place(): _acks(22, 22, 1, last.size_bytes, by_broker=False)
+    } == plain.sender.completion.acks
 
 
 def test_the_offset_of_a_duplicate_is_unknown(plain):
@@ -70,7 +72,9 @@ def test_the_offset_of_a_duplicate_is_unknown(plain):
     topic = replace(topic, partition_responses=(duplicate,))
     sent.answer(replace(response, responses=(topic,)))
     plain.step()
-    assert {place(): _acks(-1, -1, 3, added.size_bytes, by_broker=False)} == plain.sender.acks
+    assert {
+        place(): _acks(-1, -1, 3, added.size_bytes, by_broker=False)
+    } == plain.sender.completion.acks
 
 
 # --- attempts

@@ -165,7 +165,7 @@ def test_only_the_first_loss_is_raised(accumulator):
     accumulator.remember_losses()
     for error in errors[1:]:
         accumulator.note_loss(error)
-        assert accumulator.is_failed_by(errors[1])
+        assert errors[1] is accumulator.failed_by
         with pytest.raises(DeliveryError, match="1"):
             accumulator.raise_if_lost()
         with pytest.raises(DeliveryError, match="1"):

@@ -43,7 +43,7 @@ def test_a_batch_is_sent_and_acknowledged(plain):
     plain.produce(offset=7)
     assert added.is_done
     assert 7 == added.result.base_offset
-    assert 7 == plain.sender.acks[place()].first_offset
+    assert 7 == plain.sender.completion.acks[place()].first_offset
     assert plain.step() > plain.now + 60
 
 
@@ -310,7 +310,7 @@ def test_a_batch_that_expires_in_flight_stays_failed(plain):
     plain.step(121)
     assert isinstance(added.result.error, DeliveryError)
     plain.answer_produce(sent)
-    assert {} == plain.sender.acks
+    assert {} == plain.sender.completion.acks
 
 
 def test_the_loop_wakes_for_the_next_expiry(plain):
@@ -409,6 +409,6 @@ def test_expiry_skips_batches_that_have_ended(plain, monkeypatch):
         failed.append(batch)
         plain.sender.fail(KafkaError("ended"))
 
-    monkeypatch.setattr(plain.sender._completion, "fail_batch", end_producer)
+    monkeypatch.setattr(plain.sender.completion, "fail_batch", end_producer)
     plain.step(120)
     assert 1 == len(failed)

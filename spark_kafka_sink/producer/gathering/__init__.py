@@ -1,1 +1,0 @@
-"""Open batches, in which records wait until there are enough of them to send."""

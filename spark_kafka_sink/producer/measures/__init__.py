@@ -1,1 +1,0 @@
-"""The metrics of a producer, under the names of Kafka's Java producer."""

@@ -1,1 +1,0 @@
-"""The producer's id, its sequence numbers and its transactions."""
