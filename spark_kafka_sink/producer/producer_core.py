@@ -14,7 +14,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from spark_kafka_sink.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    ProducerClosedError,
+)
 from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.model import AcksByPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
@@ -396,8 +401,13 @@ class ProducerCore:
         return self.count_partitions(topic)
 
     async def _wait_for_topic(self, topic: str, partition: int | None, deadline: float) -> None:
-        await self._find_brokers(deadline)
-        await self._client.wait_for_topics([topic], deadline, partition=partition)
+        try:
+            await self._find_brokers(deadline)
+            await self._client.wait_for_topics([topic], deadline, partition=partition)
+        except (KafkaTimeoutError, NetworkError):
+            # A later call finds what this one could not wait for, as with max.block.ms=0.
+            self.wake_network_thread()
+            raise
 
     def find_brokers(self, give_up_at: float) -> None:
         """Raise NetworkError after a few seconds if nothing listens at any broker's address.

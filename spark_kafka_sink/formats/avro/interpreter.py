@@ -32,6 +32,10 @@ class MalformedError(Exception):
     """A payload is malformed, or does not match the reader's schema."""
 
 
+#: The most items of all lists of a payload. One of ten bytes can say that it has 2^62.
+MOST_ITEMS: Final = 1_000_000
+
+
 class Interpreter:
     """Appends rows to columns of Python objects."""
 
@@ -89,6 +93,7 @@ class _Run:
         self._limit = len(payload)
         #: Where to go on in the payload after a default.
         self._payload = (payload, 0, 0)
+        self._item_count = 0
         #: Of each list that is being read: the items left in its block, and where they began.
         self._lists: list[tuple[int, int]] = []
 
@@ -123,6 +128,9 @@ class _Run:
 
     def _items_end(self, slot: int, begin: int, _: int) -> int | None:
         left, first = self._lists.pop()
+        self._item_count += 1
+        if self._item_count > MOST_ITEMS:
+            raise MalformedError(f"it has more than {MOST_ITEMS} items")
         # A list without items comes here at once.
         if left and (left := left - 1 or self._block()):
             self._lists.append((left, first))

@@ -20,6 +20,7 @@ from spark_kafka_sink.producer.records.record_gatherer import CHUNK_RECORDS, MAX
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.bulk_writes import is_even
+from tests.support.producer.producing import patiently
 from tests.support.producer.sending import (
     LONG_LINGER,
     PARTITIONS,
@@ -34,6 +35,15 @@ LARGE = bytes(MAX_STAGED_BYTES + 1)
 
 
 # --- delivery
+
+
+def test_a_topic_is_requested_though_the_call_does_not_wait_for_it(broker):
+    """With max.block.ms=0 the first call fails, and a later one finds the topic, as in Java."""
+    with sending_producer(broker, **{"max.block.ms": 0}) as producer:
+        for topic in ("one", "t"):
+            with pytest.raises(KafkaTimeoutError, match="is not known after 0"):
+                producer.partitions_for(topic)
+            assert patiently(lambda name=topic: producer.partitions_for(name))
 
 
 @pytest.mark.parametrize("linger", [0, 5], ids="linger {}".format)
