@@ -82,12 +82,6 @@ class CompressionRatioEstimator:
         with self._lock:
             self._ratios[topic, compression] = ratio
 
-    def reset_estimation(self, topic: str) -> None:
-        """Remove all estimates of a topic."""
-        with self._lock:
-            for key in [key for key in self._ratios if key[0] == topic]:
-                del self._ratios[key]
-
 
 #: A closed batch may exceed batch.size by this factor (a broker's default message.max.bytes exceeds
 #: our default batch.size by as much); a larger one is split before it gets a sequence number.

@@ -49,11 +49,3 @@ def test_each_topic_and_codec_has_its_own_estimate(estimator):
     estimator.set_estimation("t", LZ4, 0.5)
     assert 1.0 == estimator.estimation("u", LZ4)
     assert 1.0 == estimator.estimation("t", CompressionType.ZSTD)
-
-
-def test_a_topic_can_be_reset(estimator):
-    """Resetting a topic affects no other topic."""
-    estimator.set_estimation("t", LZ4, 0.5)
-    estimator.set_estimation("u", LZ4, 0.6)
-    estimator.reset_estimation("t")
-    assert (1.0, 0.6) == (estimator.estimation("t", LZ4), estimator.estimation("u", LZ4))
