@@ -18,8 +18,11 @@ CHOICES = 300
 BYTES = 1_000
 
 
-class _Cluster:
-    """A cluster with one node per partition, where many batches of partition 0 are queued."""
+class _Core:
+    """A producer of a cluster with one node per partition; many batches of 0 are queued."""
+
+    def __init__(self):
+        self.accumulator = self
 
     def leaders(self, topic):
         return range(PARTITIONS)
@@ -41,7 +44,7 @@ def _chosen(*, node_0_stuck_for=0.0, **settings):
         config,
         open_batches,
         partitioner=DEFAULT_KEY_RULE,
-        core=_Cluster(),
+        core=_Core(),
         latencies=latencies,
         rng=random.Random(7),
     )
