@@ -135,7 +135,7 @@ fix: $(INSTALLED) ## Fix what the formatter, the linter and the spelling checker
 	$(PYTHON) -m codespell_lib --write-changes
 
 .PHONY: test
-test: $(SPARK_CLASSES) test-requirements ## Run all tests: unit, property, Spark, real Kafka (25 minutes on 2 cores)
+test: $(SPARK_CLASSES) test-requirements ## Run all tests but those of make soak: unit, property, Spark, real Kafka (25 minutes on 2 cores)
 	@trap 'exit 130' INT; first=passed; second=passed; third=passed; \
 	echo "Tests, 1 of 3: fast tests with event loops, sockets or files, in development mode"; \
 	$(DEVELOPMENT) $(PYTEST_FAST) $(DEVELOPED) $(PYTEST_ARGS) || first="failed (exit code $$?)"; \
@@ -158,7 +158,7 @@ test-requirements: $(INSTALLED) | $(filter audit,$(MAKECMDGOALS))
 	@$(WITH_JAVA) $(PYTHON) -m tests.support.kafka.prepared_release
 
 .PHONY: test-fast
-test-fast: $(INSTALLED) ## Run the tests that need neither Java nor Kafka (3 minutes on 2 cores)
+test-fast: $(INSTALLED) ## Run the fast tests, which need neither Java nor Kafka (3 minutes on 2 cores)
 	@$(PYTEST_FAST) --hypothesis-profile=quick $(PYTEST_ARGS)
 
 .PHONY: coverage

@@ -4,7 +4,7 @@
 network and the admin calls need to know of either. A subclass adds its settings, each as one field,
 and the rules between settings (`_settle`).
 
-A configuration with values from references (`${env:NAME}`, see `lookup.references`) is pickled with
+A configuration with values from references (`${env:NAME}`, see `config.references`) is pickled with
 the references, and resolves them again where it is unpickled.
 """
 

@@ -10,7 +10,7 @@ Java takes the name of a class. Here a plug-in is one of
 Importing runs code, which the environment may restrict (`allow_lists`).
 
 This module only handles names. The client creates the plug-ins: by the `built_in` name of a
-`PluginReference` if it has one, otherwise with `plugins.plug_ins`.
+`PluginReference` if it has one, otherwise with `config.plug_ins`.
 """
 
 from __future__ import annotations

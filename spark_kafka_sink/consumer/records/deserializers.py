@@ -8,7 +8,7 @@ passed to a deserializer (CompletedFetch.parseRecord).
 A custom deserializer is any callable that takes the bytes; parameters named `topic` or `headers`
 are passed by keyword. An object that is not callable may have Java's method instead,
 `deserialize(topic, headers, data)`. A class is instantiated first, without arguments; see
-`config.plugins.plug_ins` for its life cycle.
+`config.plug_ins` for its life cycle.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Interceptors are called in the order in which `interceptor.classes` names them. 
 logged and skipped: it never prevents a record from being sent. The log contains the topic and
 partition, never a key or a value.
 
-They are configured and closed like all plug-ins (see `config.plugins.plug_ins`). `on_send` runs on
+They are configured and closed like all plug-ins (see `config.plug_ins`). `on_send` runs on
 the thread that sends, `on_acknowledgement` mostly on the network thread, where it delays all
 deliveries: it must be quick.
 """

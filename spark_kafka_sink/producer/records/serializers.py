@@ -7,7 +7,7 @@ a tombstone, and is never passed to a serializer.
 A custom serializer is any callable that takes the value; parameters named `topic` or `headers` are
 passed by keyword. An object that is not callable may have Java's method instead, `serialize(topic,
 headers, data)`. The headers are a list of pairs that a serializer may change; the changed list is
-sent. A class is instantiated first, without arguments; see `config.plugins.plug_ins` for its life
+sent. A class is instantiated first, without arguments; see `config.plug_ins` for its life
 cycle.
 """
 

@@ -146,7 +146,7 @@ class ProducerOfAttempt:
 
     - Each attempt has an open transaction of its own, which begins with the first row. Its
       transactional id belongs to this process, and no other attempt of the plan uses it
-      (`exactly_once.ledger.transactional_ids`). InitProducerId precedes each transaction, so that a
+      (`exactly_once.transactional_ids`). InitProducerId precedes each transaction, so that a
       late EndTxn for the previous one cannot end this one.
     - Once every record is acknowledged, the transaction is left open for the driver. After a
       failure it is left open too: the driver aborts every transaction that no task has reported.
