@@ -20,6 +20,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+__all__ = [
+    "AdminError",
+    "AuthenticationError",
+    "BrokerError",
+    "BufferExhaustedError",
+    "CommitFailedError",
+    "ConfigError",
+    "CorruptRecordError",
+    "DataLossError",
+    "DecodeError",
+    "DeliveryError",
+    "DeliveryTimeoutError",
+    "FatalProducerError",
+    "IllegalStateError",
+    "InvalidPartitionError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "LogTruncationError",
+    "NetworkError",
+    "NoOffsetForPartitionError",
+    "OffsetOutOfRangeError",
+    "ProducerClosedError",
+    "ProducerFencedError",
+    "RebalanceInProgressError",
+    "RecordDeserializationError",
+    "RecordError",
+    "RecordTooLargeError",
+    "SchemaError",
+    "SerializationError",
+    "TransactionAbortableError",
+    "TransactionAbortedError",
+    "UnsupportedVersionError",
+    "WakeupError",
+]
+
 #: The number of errors that a message has, and of items that it names with each.
 _NAMED_ITEMS = 5
 

@@ -86,7 +86,7 @@ def test_no_short_module_is_a_part_of_another():
         ({"network/a.py": "{}"}, ["network/part.py"]),
         ({"network/a.py": "if TYPE_CHECKING:\n    {}"}, []),
         ({"network/a.py": "def load():\n    {}"}, []),
-        ({"network/base/a.py": "{}"}, []),
+        ({"network/connection/a.py": "{}"}, []),
         ({"network/a.py": "{}", "network/b.py": "{}"}, []),
         ({}, []),
     ],
@@ -133,7 +133,7 @@ def test_arrows_point_down_only(layer):
             "def f():\n    from spark_kafka_sink import network",
             "may not import",
         ),
-        ("errors/base_errors.py", "from spark_kafka_sink.model import Node", "may not import"),
+        ("errors.py", "from spark_kafka_sink.model import Node", "may not import"),
         ("spark/data_source.py", "from spark_kafka_sink.protocol import frame", "may not import"),
         ("network/metadata.py", "from spark_kafka_sink import KafkaSink", "may not import"),
         (

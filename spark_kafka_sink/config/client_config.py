@@ -355,6 +355,3 @@ def _not_an_address(entries: tuple[str, ...]) -> str:
     shown = f"{HIDDEN}@{with_user[-1].rpartition('@')[2]}" if with_user else entries[0]
     advice = "; user and password belong in sasl.jaas.config" if with_user else ""
     return f"{shown!r} is not host:port, such as localhost:9092{advice}"
-
-
-CLIENT_CONFIG_DEF: Final = ConfigDef.of(ClientConfig)

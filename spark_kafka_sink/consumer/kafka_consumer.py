@@ -502,29 +502,8 @@ class KafkaConsumer:
             end = subscriptions.partition_end_offset(partition, is_committed=is_committed)
             if end is None and not subscriptions.is_end_offset_requested(partition):
                 subscriptions.request_end_offset(partition)
-                self._context.start(partial(self._find_end, partition))
+                self._context.start(partial(_find_end, self._core, partition))
         return lag
-
-    async def _find_end(self, partition: TopicPartition) -> None:
-        context, subscriptions = self._context, self._subscriptions
-        limit = self._config.request_timeout_ms / 1000
-        end: int | None = None
-        try:
-            offsets = await context.calls.offsets(
-                {partition: LATEST_TIMESTAMP},
-                context.clock() + limit,
-                is_committed=self._config.is_read_committed,
-            )
-            end = offsets[partition]
-        except KafkaError as error:
-            logger.info("the end of %s was not found for its lag: %s", partition, error)
-        with context.lock:
-            if end is None:
-                subscriptions.clear_end_offset_request(partition)
-            elif self._config.is_read_committed:
-                subscriptions.update_offsets(partition, last_stable_offset=end)
-            else:
-                subscriptions.update_offsets(partition, high_watermark=end)
 
     # --- metrics
 
@@ -725,3 +704,28 @@ def _time_of(partition: TopicPartition, time: object) -> int:
     if number_of(time, f"{partition}: a time", bits=INT64) < 0:
         raise ValueError(f"{partition}: the time {time} is negative")
     return time
+
+
+async def _find_end(core: ConsumerCore, partition: TopicPartition) -> None:
+    """Look up the end of a partition for its lag.
+
+    It knows the core alone: with the consumer, the network thread would keep a forgotten one alive.
+    """
+    context, subscriptions, config = core.context, core.subscriptions, core.config
+    end: int | None = None
+    try:
+        offsets = await context.calls.offsets(
+            {partition: LATEST_TIMESTAMP},
+            context.clock() + config.request_timeout_ms / 1000,
+            is_committed=config.is_read_committed,
+        )
+        end = offsets[partition]
+    except KafkaError as error:
+        logger.info("the end of %s was not found for its lag: %s", partition, error)
+    with context.lock:
+        if end is None:
+            subscriptions.clear_end_offset_request(partition)
+        elif config.is_read_committed:
+            subscriptions.update_offsets(partition, last_stable_offset=end)
+        else:
+            subscriptions.update_offsets(partition, high_watermark=end)

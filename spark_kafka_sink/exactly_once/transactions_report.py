@@ -1,4 +1,4 @@
-"""The findings of `inspection` as text and as JSON values.
+"""The findings of `operations` as text and as JSON values.
 
 Pure functions. Time arguments are milliseconds since 1970; the text shows times in UTC, and JSON
 names contain the unit. Ledger entries and broker answers contain text written by others:

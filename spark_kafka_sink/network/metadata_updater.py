@@ -218,13 +218,13 @@ class MetadataUpdater:
             self._want(topic, self._loop.time())
         failure: KafkaError | None = None
         while missing := [topic for topic in names if not self._is_known(topic, partition)]:
+            if any(self._metadata.snapshot.partition_count(topic) for topic in missing):
+                # The topic exists but the partition does not: only a new response can change that.
+                self._metadata.request_update()
             now = self._loop.time()
             if now >= deadline:
                 waited = f"{now - began:.1f} s ({limit})"
                 raise self._timed_out(missing[0], partition, failure, waited)
-            if any(self._metadata.snapshot.partition_count(topic) for topic in missing):
-                # The topic exists but the partition does not: only a new response can change that.
-                self._metadata.request_update()
             next_look = min(self._metadata.next_update_at(), deadline)
             if next_look > now:
                 # Another caller may send a request in the meantime.

@@ -1,7 +1,7 @@
 """The embedded protocol of classic consumer groups: what JoinGroup and SyncGroup carry as bytes.
 
 The broker passes these messages between the members without reading them. An int16 with the
-version precedes each (`consumer.assignors.consumer_protocol`). Version 1 adds the owned partitions
+version precedes each (`consumer.assignors.partition_assignor`). Version 1 adds the owned partitions
 (KIP-429), 2 their generation (KIP-792), 3 the rack (KIP-881). A newer version may only append
 fields, so its reader takes it for the highest that it knows and ignores the rest.
 """

@@ -305,7 +305,8 @@ def message(cls: type[T]) -> type[T]:
     made: Any = declare(cls)
     # With the class, there is a tuple of values even of a class with one field or none.
     made.values_of = attrgetter("__class__", *(each.name for each in dataclasses.fields(made)))
-    for method in (_init, _repr, _eq, _hash, _setattr, _delattr):
+    made.__signature__ = _Signature()
+    for method in (_init, _repr, _eq, _hash, _setattr, _delattr, _reduce):
         name = f"_{method.__name__}__"
         if name not in vars(cls):
             setattr(made, name, method)
@@ -341,6 +342,25 @@ def _constructor(message_class: type) -> Callable[..., None]:
     return constructor
 
 
+class _Signature:
+    """What `help` and notebooks show of a constructor that may not be compiled yet."""
+
+    def __get__(self, _message: object, message_class: type) -> object:
+        import inspect  # noqa: PLC0415 - for those who read, not for those who send
+
+        empty = inspect.Parameter.empty
+        parameters = [
+            inspect.Parameter(
+                declared.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=empty if declared.default is dataclasses.MISSING else declared.default,
+                annotation=declared.type,
+            )
+            for declared in dataclasses.fields(message_class)
+        ]
+        return inspect.Signature(parameters, return_annotation=None)
+
+
 def slot_setter(message_class: type, name: str) -> Callable[[Any, Any], None]:
     """Return what sets a field of a new message, which is frozen for everything else."""
     setter: Callable[[Any, Any], None] = vars(message_class)[name].__set__
@@ -364,6 +384,16 @@ def _eq(self: Any, other: Any) -> Any:
 
 def _hash(self: Any) -> int:
     return hash(self.values_of(self))
+
+
+def _reduce(self: Any) -> tuple[Any, ...]:
+    """Copy and pickle by the constructor, since the fields cannot be set afterwards."""
+    values = {declared.name: getattr(self, declared.name) for declared in dataclasses.fields(self)}
+    return _restored, (type(self), values)
+
+
+def _restored(message_class: Any, values: dict[str, Any]) -> Any:
+    return message_class(**values)
 
 
 def _setattr(_self: Any, name: str, _value: object) -> None:

@@ -127,8 +127,8 @@ def split_payload(
     accepts, or much larger than batch.size. Offsets and timestamps of records are relative to their
     batch, so both are rewritten. Splits are rare: this takes some microseconds per record.
 
-    A record larger than that gets its own part; every record is in exactly one part, in order.
-    Raises CorruptRecordError if the payload is malformed or has another number of records.
+    A record larger than `max_bytes` gets its own part; every record is in exactly one part, in
+    order. Raises CorruptRecordError if the payload is malformed or has another number of records.
     """
     parts: list[PayloadPart] = []
     part = _OpenPart()

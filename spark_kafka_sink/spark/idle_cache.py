@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from abc import ABC, abstractmethod
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
@@ -88,11 +89,11 @@ class IdleClients(Generic[Key, Client]):
         return None if first is None else first + self._idle_seconds - now
 
 
-class IdleCache(Generic[Key, Client]):
+class IdleCache(ABC, Generic[Key, Client]):
     """The idle clients of one process. Thread-safe. A new cache is empty and has no thread."""
 
     #: The name of the thread that closes clients.
-    thread_name: ClassVar[str]
+    thread_name: ClassVar[str] = "kafka-idle-clients"
 
     def __init__(
         self,
@@ -107,9 +108,9 @@ class IdleCache(Generic[Key, Client]):
         self._lock = threading.Lock()
         self._has_thread = False
 
+    @abstractmethod
     def close_client(self, client: Client) -> None:
         """Close a client; must not raise."""
-        raise NotImplementedError
 
     def take(self, key: Key, is_usable: Callable[[Client], bool] = lambda _: True) -> Client | None:
         """Remove and return a usable client of this key; None if there is none.

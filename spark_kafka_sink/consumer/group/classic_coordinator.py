@@ -276,7 +276,7 @@ class ClassicCoordinator(Coordinator):
             self._is_running = False
 
     def _prepare_join(self, step: PrepareJoin) -> None:
-        """Remove what another member may get (ConsumerCoordinator.onJoinPrepare)."""
+        """Remove what another member may get (onJoinPrepare); call it without the lock."""
         subscriptions = self.context.subscriptions
         try:
             with self.context.lock:
@@ -305,7 +305,7 @@ class ClassicCoordinator(Coordinator):
                 self.step_done(step)
 
     def _complete_join(self, step: CompleteJoin) -> None:
-        """Take what the group has assigned (ConsumerCoordinator.onJoinComplete)."""
+        """Take what the group has assigned (onJoinComplete); call it without the lock."""
         context, subscriptions = self.context, self.context.subscriptions
         is_applied = False
         try:
@@ -356,6 +356,7 @@ class ClassicCoordinator(Coordinator):
                 context.tell_user()
 
     def _tell_assignor(self, assignment: Assignment, generation: Generation) -> None:
+        """Call the assignor's `on_assignment`, without the lock."""
         assignor = self._assignors.get(generation.protocol or "")
         if assignor is None:
             return
@@ -382,7 +383,7 @@ class ClassicCoordinator(Coordinator):
                     context.start(partial(self._leave_at_will, step))
 
     def _give_up(self) -> None:
-        """Remove everything, before the member leaves (ConsumerCoordinator.onLeavePrepare)."""
+        """Remove everything, before leaving (onLeavePrepare); call it without the lock."""
         with self.context.lock:
             # During a rebalance, another member may have them already.
             is_lost = self.member.stable_generation is None
@@ -402,6 +403,7 @@ class ClassicCoordinator(Coordinator):
                 self._keep(())
 
     def _keep(self, partitions: Collection[TopicPartition]) -> None:
+        """Assign only these partitions; this needs the lock."""
         subscriptions = self.context.subscriptions
         # The listener may have unsubscribed.
         if subscriptions.subscription.is_auto_assigned:
@@ -416,6 +418,7 @@ class ClassicCoordinator(Coordinator):
     def _tell(
         self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
     ) -> None:
+        """Call a method of the listener, without the lock."""
         self._is_telling = True
         try:
             self.tell_listener(method, partitions, always=always)

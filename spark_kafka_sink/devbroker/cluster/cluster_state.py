@@ -167,6 +167,7 @@ class ClusterState:
         self._next_producer_id = 0
         self.topic_index = Topics()
         self._changed: set[Hashable] = set()
+        # Last: they take the fields above from this object.
         self._coordinators = CoordinatorLeaders(self)
         logs = self._coordinators.logs
         self.transactions = TransactionCoordinator(self, logs[TRANSACTION_STATE_TOPIC])

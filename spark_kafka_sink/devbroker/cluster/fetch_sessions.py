@@ -169,7 +169,7 @@ class FetchContext:
                 session_id = self._open_session(results, now_ms)
             return SessionResponse(session_id, results=results)
         if session.epoch != self._epoch:
-            return self.throttle()
+            return self._without_partitions(session)
         changed = []
         for result in results:
             key = result.requested.key
@@ -188,6 +188,9 @@ class FetchContext:
         session = self._session
         if session is None:
             return SessionResponse(NO_SESSION)
+        return self._without_partitions(session)
+
+    def _without_partitions(self, session: _Session) -> SessionResponse:
         in_turn = session.epoch == self._epoch
         code = ErrorCode.NONE if in_turn else ErrorCode.INVALID_FETCH_SESSION_EPOCH
         return SessionResponse(session.session_id, code)

@@ -246,7 +246,8 @@ def closest_follower(
 
     `racks` are those of the brokers by id. The leader is used if it is in the rack, if the consumer
     has none, and if no in-sync follower in the rack has the offset. Of several followers, the one
-    that lags least is used, or else the one with the highest id.
+    that lags least is used, or else the one with the highest id (RackAwareReplicaSelector,
+    ReplicaManager.findPreferredReadReplica; KIP-392).
     """
     if not rack or racks.get(partition.leader_id) == rack:
         return None

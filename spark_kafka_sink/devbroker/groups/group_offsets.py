@@ -75,7 +75,7 @@ class GroupOffsets:
     ) -> None:
         """Apply an offset from the log; None deletes it.
 
-        The offset of a producer applies once its transaction is committed; see `replay_end`.
+        The offset of a producer applies once its transaction is committed; see `end_transaction`.
         """
         if producer_id != NO_PRODUCER_ID and committed is not None:
             self._pending[producer_id].setdefault(group_id, {})[partition] = committed
@@ -162,9 +162,9 @@ class GroupOffsets:
             state = self._producer_states[partition]
             state.validate_marker(marker)
             state.end_transaction(marker)
-        self.replay_end(partition, marker.producer_id, committed=marker.committed)
+        self.end_transaction(partition, marker.producer_id, committed=marker.committed)
 
-    def replay_end(self, index: int, producer_id: int, *, committed: bool) -> None:
+    def end_transaction(self, index: int, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker of a __consumer_offsets partition."""
         pending = self._pending.get(producer_id, {})
         for group_id in sorted(pending):

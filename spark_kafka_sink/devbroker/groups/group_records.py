@@ -128,8 +128,8 @@ CONSUMER_GROUP_KEYS = frozenset(
 )
 _NO_VERSION = 0
 _NEW_MEMBER = ConsumerMember(member_id="")
-#: The schemas of the keys; others have only a group. Records of PARTITION_METADATA_KEY are ignored:
-#: the metadata hash has replaced it.
+#: The schemas of the keys; others have only a group. Records of key 4, the partition metadata of
+#: Kafka before 4.1, are ignored: the metadata hash has replaced it.
 _KEYS: Mapping[
     int,
     type[ConsumerGroupMemberKey | ConsumerGroupRegularExpressionKey | ConsumerGroupMetadataKey],
@@ -289,7 +289,7 @@ def replay_groups(
 
     def apply(batch: CoordinatorBatch) -> None:
         if batch.committed is not None:
-            offsets.replay_end(batch.partition, batch.producer_id, committed=batch.committed)
+            offsets.end_transaction(batch.partition, batch.producer_id, committed=batch.committed)
             return
         for record in batch.records:
             key, value = record.key or b"", record.value

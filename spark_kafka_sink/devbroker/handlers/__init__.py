@@ -1,1 +1,1 @@
-"""Request handlers, by subject; each opens with the versions of its API and its behaviour."""
+"""Request handlers, by subject; the docstring of each says its API's versions and behaviour."""

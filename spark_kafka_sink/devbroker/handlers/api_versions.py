@@ -46,7 +46,7 @@ _API_KEYS = tuple(
 def api_versions(
     context: RequestContext, request: wire.ApiVersionsRequest
 ) -> wire.ApiVersionsResponse:
-    """Return all APIs and features."""
+    """Return all APIs and features (ApiVersions 0-4)."""
     if context.version >= _FIRST_VERSION_WITH_SOFTWARE_NAME:
         for value in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE_NAME_OR_VERSION.fullmatch(value):

@@ -113,7 +113,7 @@ def _error_response(
 
 @handles(wire.FetchRequest, error_response=_error_response)
 def fetch(context: RequestContext, request: wire.FetchRequest) -> wire.FetchResponse | Delayed:
-    """Return the available records, or `Delayed` to wait for more."""
+    """Return the available records, or `Delayed` to wait for more (Fetch 4-17)."""
     fetch = context.kept if isinstance(context.kept, _Fetch) else _begin(context, request)
     results, complete = _read_all(context, request, fetch.requested)
     until = context.arrived + request.max_wait_ms / 1000

@@ -40,7 +40,7 @@ from spark_kafka_sink.record.decode import DecodeBudget
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
@@ -91,9 +91,11 @@ class RequestContext:
         return self.cluster.nodes_at(self.listener)
 
     def endpoints(
-        self, endpoint_class: Callable[..., EndpointT], node_ids: Container[int]
+        self, endpoint_class: Callable[..., EndpointT], node_ids: Collection[int]
     ) -> tuple[EndpointT, ...]:
         """Return those of the brokers as endpoints of a response, with their racks."""
+        if not node_ids:
+            return ()
         racks = self.cluster.racks
         return tuple(
             endpoint_class(node_id=node_id, host=node.host, port=node.port, rack=racks.get(node_id))

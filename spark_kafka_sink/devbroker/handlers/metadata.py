@@ -281,7 +281,7 @@ def find_coordinator(
 
     - The coordinator is the broker that leads the id's partition of __consumer_offsets or
       __transaction_state; while no broker does, the error is COORDINATOR_NOT_AVAILABLE. Clients do
-      not see these topics (`internal_topics`).
+      not see these topics (`topic_names`).
     - Share groups, which this broker does not support, and all other key types get INVALID_REQUEST.
     - Up to version 3 a request has one key; from version 4 on it has many, each with its own
       result.

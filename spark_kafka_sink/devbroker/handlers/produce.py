@@ -130,7 +130,7 @@ def _error_response(
 def produce(
     context: RequestContext, request: wire.ProduceRequest
 ) -> wire.ProduceResponse | Delayed | None:
-    """Append the batch of each partition that passes the checks."""
+    """Append the batch of each partition that passes the checks (Produce 3-13)."""
     if request.transactional_id is None and any(
         is_transactional(_records(partition))
         for topic in request.topic_data

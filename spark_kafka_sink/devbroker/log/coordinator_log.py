@@ -375,8 +375,6 @@ def decode_versioned(message_class: type[M], content: bytes) -> M:
 
 
 GROUP_EPOCH_KEY = 3
-#: Kafka before 4.1 wrote it; the metadata hash has replaced it.
-PARTITION_METADATA_KEY = 4
 MEMBER_METADATA_KEY = 5
 TARGET_ASSIGNMENT_METADATA_KEY = 6
 TARGET_ASSIGNMENT_MEMBER_KEY = 7

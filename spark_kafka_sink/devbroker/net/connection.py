@@ -29,6 +29,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from spark_kafka_sink.devbroker.base.broker_settings import Patience
 from spark_kafka_sink.devbroker.base.partition_faults import (
+    AlterRecords,
+    OmitPartitions,
+    PartitionError,
     PartitionFault,
 )
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
@@ -485,9 +488,9 @@ class Connection:
             case NeverAnswer():
                 self._muted = True
             case action if response is not None:
-                self._respond(action, waiting, response)
+                self._respond_faultily(action, waiting, response)
 
-    def _respond(self, action: Action, waiting: _Waiting, response: ApiResponse) -> None:
+    def _respond_faultily(self, action: Action, waiting: _Waiting, response: ApiResponse) -> None:
         match action:
             case Delay(seconds=seconds):
                 waiting.response = response
@@ -506,8 +509,11 @@ class Connection:
                 self._flush()
                 if close:
                     raise CloseConnectionError("a fault was injected")
-            case _:
+            case PartitionError() | OmitPartitions() | AlterRecords():
+                # They changed what the handler did, which made this response.
                 self._send(waiting.header, response)
+            case _:
+                raise TypeError(f"{action!r} does nothing to a response")
 
     def _mute_for(self, seconds: float) -> None:
         def resume() -> None:

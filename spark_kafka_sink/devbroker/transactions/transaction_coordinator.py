@@ -217,7 +217,7 @@ class TransactionCoordinator:
         Raises RefusedError with INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
         CONCURRENT_TRANSACTIONS.
         """
-        metadata = self._open_for(transactional_id, producer, now_ms)
+        metadata = self._usable_by(transactional_id, producer, now_ms)
         begins = metadata.state is not TransactionState.ONGOING
         if begins or not partitions <= metadata.partitions:
             changed = replace(metadata)
@@ -238,7 +238,7 @@ class TransactionCoordinator:
 
         The code is NONE or TRANSACTION_ABORTABLE. Raises RefusedError as `add_partitions`.
         """
-        metadata = self._open_for(transactional_id, producer, now_ms)
+        metadata = self._usable_by(transactional_id, producer, now_ms)
         return {
             partition: ErrorCode.NONE
             if partition in metadata.partitions
@@ -251,14 +251,14 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """End a producer's transaction; return the producer's identity from now on.
 
-        `client_version` is 2 from EndTxn version 5, otherwise 0.
-        It is `NO_PRODUCER_ID_AND_EPOCH` for clients that keep their epoch. Raises RefusedError with
+        `client_version` is 2 from EndTxn version 5, otherwise 0. The identity is
+        `NO_PRODUCER_ID_AND_EPOCH` for clients that keep their epoch. Raises RefusedError with
         INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE or
         CONCURRENT_TRANSACTIONS.
         """
         if client_version >= EPOCH_BUMP_VERSION:
             return self._end_and_bump(request, now_ms, client_version)
-        metadata = self._known(
+        metadata = self._owned_by(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             now_ms,
@@ -311,18 +311,19 @@ class TransactionCoordinator:
             raise _invalid_state(metadata, request)
         return self._end(metadata, client_version, now_ms, committed=request.committed)
 
-    def _open_for(
+    def _usable_by(
         self, transactional_id: str, producer: ProducerIdAndEpoch, now_ms: int
     ) -> TransactionMetadata:
         """Return the metadata of a producer that may use its transaction. Raises RefusedError."""
-        metadata = self._known(transactional_id, producer, now_ms)
+        metadata = self._owned_by(transactional_id, producer, now_ms)
         if metadata.state in PREPARED:
             raise _concurrent(metadata)
         return metadata
 
-    def _known(
+    def _owned_by(
         self, transactional_id: str, producer: ProducerIdAndEpoch, now_ms: int
     ) -> TransactionMetadata:
+        """Return the metadata of an id that this producer has now. Raises RefusedError."""
         _check_transactional_id(transactional_id)
         metadata = self.find(transactional_id, now_ms)
         if metadata is None or metadata.producer_id != producer.producer_id:

@@ -151,7 +151,7 @@ class BatchSizes:
 
     def lower(self, topic: str, refused_bytes: int) -> None:
         """Set a topic's size to half of that of a refused batch, unless it is smaller already."""
-        self._lowered[topic] = min(self.size_of(topic), refused_bytes // 2)
+        self._lowered[topic] = max(min(self.size_of(topic), refused_bytes // 2), 1)
 
 
 class BatchCompression:

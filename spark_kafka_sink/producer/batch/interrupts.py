@@ -4,7 +4,7 @@ Python raises KeyboardInterrupt on the main thread at the start of any Python fu
 any function of the C library. MemoryError may strike at almost as many places. After either one:
 
 - Every future ends, and every callback is called, once.
-- No lock stays held, and memory in no batch returns to the pool.
+- No lock stays held, and memory that is in no batch returns to the pool.
 - No record is lost unnoticed: its transaction can only be aborted, and without a future every later
   call raises the error.
 - The network thread is woken for what waits for it.

@@ -58,6 +58,7 @@ MAX_HEAVY_BYTES = 1_048_576
 NEVER_SHORT = -(2**63)
 #: Seconds to wait before trying staged records again for which there was no memory.
 EXHAUSTED_PAUSE = 0.05
+#: Never passed to the builder itself, which changes it: `_write_staged` copies it.
 _AT_ONCE = MemoryWait(may_wait=False)
 
 

@@ -71,6 +71,7 @@ class RecordAccumulator:
         self._delivery_timeout = delivery_timeout
         self._transaction_manager = transaction_manager
         self._guarantee_order = guarantee_order
+        # Reentrant: `refuse`, `fail`, `fail_batch` and `enqueue` call methods that take it.
         self._lock = threading.RLock()
         #: Partitions with queued batches, and only those.
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
@@ -88,6 +89,7 @@ class RecordAccumulator:
         self._remembers_losses = False
         self._muted: set[TopicPartition] = set()
         #: The error that ended the producer; every later call raises it.
+        #: The error that ended the producer, set with the lock held; every later call raises it.
         self.failed_by: Exception | None = None
         #: The first error that lost rows without futures.
         self._lost_by: Exception | None = None
@@ -221,7 +223,7 @@ class RecordAccumulator:
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch is not done."""
+        """Whether any batch is not done. Without the lock, it may be out of date at once."""
         return bool(self._incomplete)
 
     @property

@@ -75,7 +75,7 @@ class KafkaCommitMessage(WriterCommitMessage):
     started_at: float | None = None
     #: None in an at-least-once write.
     transactional: TransactionalPart | None = None
-    #: None from a worker that has another version of this package.
+    #: None if the task did not measure them.
     times: TaskTimes | None = None
 
     @property

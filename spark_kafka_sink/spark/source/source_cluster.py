@@ -11,9 +11,8 @@ Questions are asked with Spark's retries:
   is an error is for failOnDataLoss to say.
 - A pattern that no topic matches is not an error: topics may be created later.
 
-The questions end with those about `startingOffsets`, `endingOffsets` and their relatives. Offsets
-or timestamps of single partitions must name exactly the partitions that are read, as for Spark's
-own source.
+Starts and ends are resolved here, too: offsets or timestamps of single partitions must name exactly
+the partitions that are read, as for Spark's own source.
 """
 
 from __future__ import annotations

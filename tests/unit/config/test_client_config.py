@@ -7,7 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from spark_kafka_sink.config.client_config import CLIENT_CONFIG_DEF, REFUSED_CLIENT, ClientConfig
+from spark_kafka_sink.config.client_config import REFUSED_CLIENT, ClientConfig
+from spark_kafka_sink.config.config_def import ConfigDef
 from spark_kafka_sink.config.consumer_config import (
     CONSUMER_CONFIG_DEF,
     REFUSED_CONSUMER,
@@ -32,7 +33,8 @@ def test_the_base_has_no_settings_of_its_own():
 def test_each_client_has_the_settings_of_all_clients(kind):
     """The settings of all clients are in each table, with the same types, defaults and texts."""
     supported, refused = TABLES[kind]
-    assert list(CLIENT_CONFIG_DEF) == [supported[name] for name in CLIENT_CONFIG_DEF.names]
+    shared = ConfigDef.of(ClientConfig)
+    assert list(shared) == [supported[name] for name in shared.names]
     assert REFUSED_CLIENT.items() <= refused.items()
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.config.client_config import CLIENT_CONFIG_DEF
+from spark_kafka_sink.config.client_config import ClientConfig
+from spark_kafka_sink.config.config_def import ConfigDef
 from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.security_settings import SECURITY_CONFIG_DEF
@@ -172,7 +173,7 @@ def test_every_setting_is_observed():
 
 def test_every_setting_of_the_consumer_is_observed():
     """Each setting that only the consumer handles has a row, and there are no other rows."""
-    shared = {*CLIENT_CONFIG_DEF.names, *SECURITY_CONFIG_DEF.names}
+    shared = {*ConfigDef.of(ClientConfig).names, *SECURITY_CONFIG_DEF.names}
     assert set(CONSUMER_CONFIG_DEF.names) - shared == set(OBSERVED_IN_READS)
 
 

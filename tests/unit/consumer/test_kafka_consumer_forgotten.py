@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import warnings
+import weakref
 
 import pytest
 
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.net.faults import NeverAnswer
 from tests.support import leaks
 from tests.support.consumer.embedded_consuming import GROUP, consuming, poll_until
 from tests.support.consumer.reading import fill
@@ -62,6 +64,25 @@ def test_a_forgotten_consumer_ends_its_thread_and_says_so(broker, monkeypatch, r
         forget(broker, reads=reads)
     assert [] == leaks.left_since(before)
     assert 1 == Closable.closed
+
+
+def test_a_forgotten_consumer_is_collected_while_it_looks_up_an_end(broker):
+    """The network thread knows the consumer's core, and never the consumer."""
+    broker.on("list-offsets", NeverAnswer(), expect=False)
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "client.id": "forgotten"}
+
+    def forget_in_a_look_up():
+        consumer = KafkaConsumer(settings)
+        consumer.assign([("t", 0)])
+        consumer.seek(("t", 0), 0)
+        assert consumer.current_lag(("t", 0)) is None
+        gone = weakref.ref(consumer)
+        del consumer
+        gc.collect()
+        assert gone() is None
+
+    with pytest.warns(ResourceWarning, match="'forgotten'.* call close"):
+        forget_in_a_look_up()
 
 
 def test_a_closed_consumer_warns_of_nothing(broker):

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.values import NewPartitions
 from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
 from spark_kafka_sink.errors import (
     KafkaTimeoutError,
@@ -44,6 +46,11 @@ def test_a_topic_is_requested_though_the_call_does_not_wait_for_it(broker):
             with pytest.raises(KafkaTimeoutError, match="is not known after 0"):
                 producer.partitions_for(topic)
             assert patiently(lambda name=topic: producer.partitions_for(name))
+        grown = len(producer.partitions_for("one"))
+        with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+            admin.create_partitions({"one": NewPartitions(grown + 1)})
+        sent = patiently(lambda: producer.send("one", b"v", partition=grown).result(TIMEOUT))
+    assert grown == sent.partition
 
 
 @pytest.mark.parametrize("linger", [0, 5], ids="linger {}".format)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import inspect
+import pickle
 import tracemalloc
 import uuid
 
@@ -16,6 +19,7 @@ from spark_kafka_sink.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from spark_kafka_sink.protocol.registry import RequestHeader
 from spark_kafka_sink.protocol.schema import (
     BOOL,
     FLOAT64,
@@ -476,3 +480,33 @@ def test_version_ranges_include_both_ends():
     versions = VersionRange.parse("2-4")
     assert [2, 3, 4] == [version for version in range(10) if version in versions]
     assert ("2-4", "2+") == (str(versions), str(VersionRange.parse("2+")))
+
+
+# --- what users do with a message that they got
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda header: pickle.loads(pickle.dumps(header))],  # noqa: S301
+)
+def test_a_message_can_be_copied_and_pickled(copied):
+    """A copy is equal, and as frozen as the message is."""
+    header = RequestHeader(request_api_key=3, request_api_version=12, correlation_id=7)
+    again = copied(header)
+    assert header == again
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        again.correlation_id = 8
+
+
+def test_the_signature_of_a_message_has_its_fields():
+    """The constructor is compiled when it is first called; its signature is there before."""
+
+    @message
+    class Unused(Message):
+        number: int = field(INT32, versions="0+")
+        text: str = field(STRING, versions="0+", default="x")
+
+    expected = "(*, number: 'int', text: 'str' = 'x') -> None"
+    assert expected == str(inspect.signature(Unused))
+    assert 5 == Unused(number=5).number
+    assert expected == str(inspect.signature(Unused))
