@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from spark_kafka_sink.formats.avro.plan import DAY, WIDTH, Op, Wire
+from spark_kafka_sink.formats.avro.plan import DAY, MOST_EMPTY_ITEMS, WIDTH, Op, Wire
 from spark_kafka_sink.record.kernel.kernel_support import (
     Items,
     copy_bytes,
@@ -142,6 +142,7 @@ _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 _SEVEN_BITS: Final = 0x7F
 _SLACK: Final = SLACK
 _DAY: Final = DAY
+_MOST_EMPTY_ITEMS: Final = MOST_EMPTY_ITEMS
 _DECIMAL_BYTES: Final = 16
 
 
@@ -318,6 +319,7 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
         return _MALFORMED
     row_position, row_end, row_data_end = position, end, data_end
     depth = 0
+    empty_items = 0
     while True:
         base = operation * _WIDTH
         op, slot, second, third = (
@@ -391,7 +393,7 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 store_uint8(slots[slot, _VALIDITY] + count, 1)
             slots[slot, _COUNT] = count + 1
         elif op == _BRANCH:
-            branch, position = _varint(position, end, _LONG_BITS)
+            branch, position = _varint(position, end, _INT_BITS)
             if position == 0 or branch < 0 or branch >= second:
                 return _MALFORMED
             operation = program[(slot + branch) * _WIDTH]
@@ -403,23 +405,33 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 return _MALFORMED
         elif op == _ITEMS:
             left, position = _block(position, end)
-            if position == 0 or depth >= lists.shape[0]:
+            if position == 0 or (third and left > end - position):
                 return _MALFORMED
-            lists[depth] = left
+            if not third:
+                if left > _MOST_EMPTY_ITEMS - empty_items:
+                    return _MALFORMED
+                empty_items += left
+            lists[depth, 0] = left
+            lists[depth, 1] = third
             depth += 1
             if left == 0:
                 operation = second
         elif op == _ITEMS_END:
             # A list without items comes here at once.
-            left = lists[depth - 1]
+            left = lists[depth - 1, 0]
             if left > 0:
                 left -= 1
                 if left == 0:
+                    third = lists[depth - 1, 1]
                     left, position = _block(position, end)
-                    if position == 0:
+                    if position == 0 or (third and left > end - position):
                         return _MALFORMED
+                    if not third:
+                        if left > _MOST_EMPTY_ITEMS - empty_items:
+                            return _MALFORMED
+                        empty_items += left
             if left > 0:
-                lists[depth - 1] = left
+                lists[depth - 1, 0] = left
                 operation = second
                 continue
             depth -= 1
@@ -448,7 +460,7 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
     Items(TASK_DTYPE),
     Items(np.dtype(np.int32)),
     Items(np.dtype(np.int64), 2),
-    Items(np.dtype(np.int64)),
+    Items(np.dtype(np.int64), 2),
 )
 def _decode_payloads(table: Any, program: Any, slots: Any, lists: Any) -> int:
     task = table[0]
@@ -475,7 +487,8 @@ def decode_payloads(
 ) -> Status:
     """Append rows to the buffers of `slots` until Python has to do something.
 
-    `table` has one row of `TASK_DTYPE`, and `lists` room for each list that a value can be in. The
+    `table` has one row of `TASK_DTYPE`, and `lists` has two numbers for each
+    list that a value can be in. The
     memory at all addresses must remain allocated.
     """
     return Status(_decode_payloads(table, program, slots, lists))

@@ -16,7 +16,6 @@ from spark_kafka_sink.formats.avro.decode_kernel import (
     decode_payloads,
 )
 from spark_kafka_sink.formats.avro.interpreter import Interpreter, MalformedError
-from spark_kafka_sink.formats.avro.plan import MOST_LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +54,7 @@ class Output(NamedTuple):
 
 
 class Decoder:
-    """Decodes batches by one plan. Not for several threads at once."""
+    """Decodes batches by one plan. Any thread may use it, also several at once."""
 
     def __init__(self, plan: Plan, most_bytes: int = MOST_BYTES) -> None:
         self._plan = plan
@@ -63,11 +62,6 @@ class Decoder:
         self._program = np.array(plan.program, np.int32)
         # With a byte behind it, so that it has an address.
         self._constants = np.frombuffer(plan.constants + b"\0" * SLACK, np.uint8)
-        self._lists = np.zeros(MOST_LISTS, np.int64)
-        self._task = np.zeros(1, TASK_DTYPE)
-        self._task["null_operation"] = plan.null_operation
-        self._task["constants"] = self._constants.ctypes.data
-        self._task["constants_end"] = self._constants.ctypes.data + self._constants.size
         self._columns = list(_all(plan.column))
         #: What every row takes at least.
         self._row_bytes = sum(abs(_shape(column)) + column.nullable for column in self._columns) + 1
@@ -75,49 +69,52 @@ class Decoder:
     def decode(self, payloads: Any, skipped: int = 0) -> Iterator[Output]:
         """Decode a `pyarrow.BinaryArray`, each payload behind its first `skipped` bytes.
 
-        The outputs have all rows, in their order. Nulls remain null.
+        The outputs have all rows, in their order. Nulls remain null. Raises TypeError for an array
+        of another type.
         """
+        if payloads.type != pa.binary():
+            raise TypeError(f"payloads are an array of binary, not {payloads.type}")
         if len(payloads) == 0:
             return
         nulls = np.ascontiguousarray(payloads.is_null().to_numpy(zero_copy_only=False), np.uint8)
         _, ends, data = payloads.buffers()
         offsets = np.frombuffer(ends, np.int32, len(nulls) + 1, payloads.offset * _OFFSET_BYTES)
-        task = self._task
+        task = np.zeros(1, TASK_DTYPE)
+        task["null_operation"] = self._plan.null_operation
+        task["constants"] = self._constants.ctypes.data
+        task["constants_end"] = self._constants.ctypes.data + self._constants.size
         task["data"], task["offsets"] = data.address, offsets.ctypes.data
         task["nulls"], task["skipped"] = nulls.ctypes.data, skipped
         task["row"], task["rows"] = 0, len(nulls)
-        while self._row < len(nulls):
-            yield self._output(payloads, offsets, nulls)
-
-    @property
-    def _row(self) -> int:
-        """The next row to decode."""
-        return int(self._task["row"][0])
+        while task["row"][0] < len(nulls):
+            yield self._output(task, payloads, offsets, nulls)
 
     def _output(
         self,
+        task: npt.NDArray[np.void],
         payloads: Any,
         offsets: npt.NDArray[np.int32],
         nulls: npt.NDArray[np.uint8],
     ) -> Output:
         """Decode rows until they are an output, or none are left."""
-        first = self._row
+        first = int(task["row"][0])
+        lists = np.zeros((self._plan.lists + 1, 2), np.int64)
         rows = min(len(nulls) - first, self._most_bytes // self._row_bytes + 1)
         payload_bytes = int(offsets[first + rows] - offsets[first])
         columns = _Columns(self._columns, rows, payload_bytes)
         malformed: dict[int, str] = {}
-        while status := decode_payloads(self._task, self._program, columns.slots, self._lists):
-            row = self._row
+        while status := decode_payloads(task, self._program, columns.slots, lists):
+            row = int(task["row"][0])
             if status == Status.MALFORMED:
-                malformed[row] = self._problem(payloads[row].as_py(), int(self._task["skipped"][0]))
-            elif columns.grow(int(self._task["slot"][0]), _GROWING[status], self._most_bytes):
+                malformed[row] = self._problem(payloads[row].as_py(), int(task["skipped"][0]))
+            elif columns.grow(int(task["slot"][0]), _GROWING[status], self._most_bytes):
                 continue
             elif row > first:
                 break
             else:
                 malformed[row] = f"it becomes more than {self._most_bytes} bytes"
             nulls[row] = 1
-        return Output(first, columns.array(self._row - first), malformed)
+        return Output(first, columns.array(int(task["row"][0]) - first), malformed)
 
     def _problem(self, payload: bytes, skipped: int) -> str:
         """Return why a payload is malformed."""

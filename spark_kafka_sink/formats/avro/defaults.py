@@ -85,7 +85,8 @@ def _encoded_map(schema: Map, value: Any) -> bytes | None:
 
 
 def _encoded_union(schema: Union, value: Any) -> bytes | None:
-    # As Java does since 1.9: the first branch that has the value, not only the first one.
+    # The first branch that has the value, as in Java's check of defaults since 1.9. Java's encoder
+    # then takes the first one of a like type of JSON: an int for 5000000000, and cuts it.
     for number, branch in enumerate(schema.branches):
         encoded = _encoded(branch, value)
         if encoded is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from spark_kafka_sink.formats.avro.plan import DAY, WIDTH, Op, Wire
+from spark_kafka_sink.formats.avro.plan import DAY, MOST_EMPTY_ITEMS, WIDTH, Op, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,10 +30,6 @@ _LONG: Final = range(-(2**63), 2**63)
 
 class MalformedError(Exception):
     """A payload is malformed, or does not match the reader's schema."""
-
-
-#: The most items of all lists of a payload. One of ten bytes can say that it has 2^62.
-MOST_ITEMS: Final = 1_000_000
 
 
 class Interpreter:
@@ -93,9 +89,11 @@ class _Run:
         self._limit = len(payload)
         #: Where to go on in the payload after a default.
         self._payload = (payload, 0, 0)
-        self._item_count = 0
-        #: Of each list that is being read: the items left in its block, and where they began.
-        self._lists: list[tuple[int, int]] = []
+        #: The items without bytes so far.
+        self._empty_items = 0
+        #: Of each list that is being read: the items left in its block, where they began, and the
+        #: fewest bytes of one.
+        self._lists: list[tuple[int, int, int]] = []
 
     def run(self) -> None:
         operation, program = 0, self._plan.program
@@ -110,7 +108,7 @@ class _Run:
         return target
 
     def _branch(self, table: int, lines: int, _: int) -> int:
-        branch = self._varint(_LONG_BYTES)
+        branch = self._varint(_INT_BYTES)
         if not 0 <= branch < lines:
             raise MalformedError(f"the union has no branch {branch}")
         return self._plan.program[(table + branch) * WIDTH]
@@ -122,18 +120,16 @@ class _Run:
     def _default_end(self, *_: int) -> None:
         self._data, self._position, self._limit = self._payload
 
-    def _items(self, slot: int, end: int, _: int) -> int | None:
-        self._lists.append((self._block(), self._length(slot + 1) if slot >= 0 else 0))
+    def _items(self, slot: int, end: int, size: int) -> int | None:
+        first = self._length(slot + 1) if slot >= 0 else 0
+        self._lists.append((self._block_of(size), first, size))
         return None if self._lists[-1][0] else end
 
     def _items_end(self, slot: int, begin: int, _: int) -> int | None:
-        left, first = self._lists.pop()
-        self._item_count += 1
-        if self._item_count > MOST_ITEMS:
-            raise MalformedError(f"it has more than {MOST_ITEMS} items")
+        left, first, size = self._lists.pop()
         # A list without items comes here at once.
-        if left and (left := left - 1 or self._block()):
-            self._lists.append((left, first))
+        if left and (left := left - 1 or self._block_of(size)):
+            self._lists.append((left, first, size))
             return begin
         if slot >= 0:
             self._values[slot].append((first, self._length(slot + 1)))
@@ -250,6 +246,17 @@ class _Run:
             count = -count
         if count not in _LONG:
             raise MalformedError("a block has more items than a long can count")
+        return count
+
+    def _block_of(self, size: int) -> int:
+        """Return the number of items in the next block; each takes `size` bytes or more."""
+        count = self._block()
+        if size and count > self._limit - self._position:
+            raise MalformedError(f"a block of {count} items is longer than the payload")
+        if not size:
+            self._empty_items += count
+            if self._empty_items > MOST_EMPTY_ITEMS:
+                raise MalformedError(f"it has more than {MOST_EMPTY_ITEMS} items without bytes")
         return count
 
     def _bytes(self, size: int) -> bytes:

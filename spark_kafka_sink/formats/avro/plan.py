@@ -15,7 +15,7 @@ Every operation has four numbers, and so does a line of a table:
 | `SYMBOL` | slot, table, lines | read an index, append the constant of its line |
 | `NULL` | slot | append a null, or anything where the column has none |
 | `STRUCT` | slot | append a struct that is there |
-| `ITEMS` | slot or -1, end | read the blocks of a list, or skip it; its items are up to `end` |
+| `ITEMS` | slot or -1, end, size | read or skip a list of items up to `end`, of `size` bytes or more |
 | `ITEMS_END` | slot or -1, begin | go back to `begin` for the next item, if any |
 | `SKIP` | `Wire`, size or count | read a value without appending it |
 | `BRANCH` | table, lines | read a branch, go to what its line says |
@@ -32,7 +32,7 @@ factor 0 it is a time of the day.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -53,7 +53,6 @@ from spark_kafka_sink.formats.avro.resolution import (
     resolve,
 )
 from spark_kafka_sink.formats.avro.schema import (
-    MOST_LEVELS,
     Array,
     Enum,
     Fixed,
@@ -62,6 +61,7 @@ from spark_kafka_sink.formats.avro.schema import (
     Record,
     Union,
     parts_of,
+    takes_bytes,
 )
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 
 #: Numbers of an operation: its own, and three arguments.
 WIDTH: Final = 4
-#: The most lists that one value can be in.
-MOST_LISTS: Final = MOST_LEVELS + 1
+#: The most items without bytes that a payload can have. One of ten bytes can say that it has 2^62.
+MOST_EMPTY_ITEMS: Final = 100_000
 #: Longer plans are refused: a type that is used twice in each of thirty others is there 2^30 times.
 MOST_OPERATIONS: Final = 100_000
 #: The microseconds of a day, which every time of the day is below.
@@ -148,6 +148,8 @@ class Plan:
     problems: tuple[str, ...]
     #: The operation that begins a row which is null.
     null_operation: int
+    #: The most lists that a value is in.
+    lists: int
 
 
 def make_plan(writer: Schema, reader: Schema) -> Plan:
@@ -155,9 +157,13 @@ def make_plan(writer: Schema, reader: Schema) -> Plan:
 
     Raises `SchemaError` if no columns can have such values, or the plan would be too long.
     """
-    column = columns_of(reader)
+    # Whatever the schema says: a payload may be missing or malformed.
+    column = replace(columns_of(reader), nullable=True)
     compiler = _Compiler()
-    compiler.action(resolve(writer, reader), column)
+    try:
+        compiler.action(resolve(writer, reader), column)
+    except RecursionError:
+        raise SchemaError("Avro: the schema has too many levels") from None
     null_operation = compiler.emit(Op.END) + 1
     compiler.null(column)
     compiler.emit(Op.END)
@@ -167,6 +173,7 @@ def make_plan(writer: Schema, reader: Schema) -> Plan:
         bytes(compiler.constants),
         tuple(compiler.problems),
         null_operation,
+        compiler.most_lists,
     )
 
 
@@ -175,6 +182,9 @@ class _Compiler:
         self.program: list[int] = []
         self.constants = bytearray()
         self.problems: list[str] = []
+        #: The lists that the next operation is in, and the most of any operation.
+        self._lists = 0
+        self.most_lists = 0
 
     def emit(self, op: int, first: int = 0, second: int = 0, third: int = 0) -> int:
         """Append an operation, or a line of a table; return its number."""
@@ -208,7 +218,9 @@ class _Compiler:
             self.constants += (10**column.type.precision).to_bytes(_DECIMAL_BYTES, "little")
             self.emit(Op.DECIMAL, column.slot, size, limit)
         elif column.kind == "number":
-            factor = 0 if pa.types.is_time(column.type) else factor_of(reader)
+            # A union of int and long is a column of plain numbers, whatever their logical types.
+            factor = factor_of(reader) if pa.types.is_timestamp(column.type) else 1
+            factor = 0 if pa.types.is_time(column.type) else factor
             self.emit(_storage(column), column.slot, _WIRES[writer.type], factor)
         elif size < 0:
             self.emit(Op.BYTES, column.slot, pa.types.is_string(column.type))
@@ -228,11 +240,20 @@ class _Compiler:
         self._patch(skip, 1, self._next())
 
     def _read_items(self, action: ReadItems, column: Column) -> None:
-        begin = self.emit(Op.ITEMS, column.slot)
+        begin = self._begin_items(column.slot, takes_bytes=action.takes_bytes)
         if action.is_map:
             self.emit(Op.BYTES, column.children[0].slot, 1)
         self.action(action.item, column.children[-1])
-        self._patch(begin, 2, self.emit(Op.ITEMS_END, column.slot, begin + 1))
+        self._end_items(begin, column.slot)
+
+    def _begin_items(self, slot: int, *, takes_bytes: bool) -> int:
+        self._lists += 1
+        self.most_lists = max(self.most_lists, self._lists)
+        return self.emit(Op.ITEMS, slot, 0, int(takes_bytes))
+
+    def _end_items(self, begin: int, slot: int) -> None:
+        self._lists -= 1
+        self._patch(begin, 2, self.emit(Op.ITEMS_END, slot, begin + 1))
 
     def _read_record(self, action: ReadRecord, column: Column) -> None:
         self.emit(Op.STRUCT, column.slot)
@@ -288,7 +309,7 @@ class _Compiler:
 
     def _skip_value(self, writer: Schema) -> None:
         match writer:
-            case Fixed():
+            case Fixed() if writer.size:
                 self.emit(Op.SKIP, Wire.FIXED, writer.size)
             case Enum():
                 self.emit(Op.SKIP, Wire.SYMBOL, len(writer.symbols))
@@ -303,15 +324,15 @@ class _Compiler:
                 self.emit(Op.SKIP, _WIRES[writer.type])
 
     def _skip_items(self, writer: Array | Map) -> None:
-        begin = self.emit(Op.ITEMS, -1)
+        if isinstance(writer, Array) and not takes_bytes(writer.items):
+            self.emit(Op.SKIP, Wire.EMPTY_ITEMS)
+            return
+        begin = self._begin_items(-1, takes_bytes=True)
         if isinstance(writer, Map):
             self.emit(Op.SKIP, Wire.BYTES)
         for part in parts_of(writer):
             self._skip_value(part)
-        if self._next() == begin + 1:
-            self.program[-WIDTH:] = (Op.SKIP, Wire.EMPTY_ITEMS, 0, 0)
-        else:
-            self._patch(begin, 2, self.emit(Op.ITEMS_END, -1, begin + 1))
+        self._end_items(begin, -1)
 
     _EMITTERS: ClassVar[dict[type, Callable[[Any, Any, Column], None]]] = {
         Read: _read,

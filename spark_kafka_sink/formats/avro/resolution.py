@@ -4,9 +4,9 @@
 not match is an action itself (`Fail`): it fails only for data that reach it, such as a branch of a
 union that the writer never chose.
 
-One rule is stricter than Java's. Where both schemas have logical types of other units or scales,
-Java reads the writer's number as if it were the reader's: a price of 1.00 becomes 100.00. Here that
-does not match.
+One rule is stricter than Java's. Where both schemas have logical types of other units, scales or
+fewer digits, Java reads the writer's number as if it were the reader's: a price of 1.00 becomes
+100.00. Here that does not match.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from spark_kafka_sink.formats.avro.schema import (
     Union,
     parts_of,
     short_name,
+    takes_bytes,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class ReadItems:
     """Read the blocks of an array or a map."""
 
     item: Action
+    #: Whether each item takes at least one byte.
+    takes_bytes: bool = True
     is_map: bool = False
 
 
@@ -145,7 +148,7 @@ def _choose(writer: Schema, reader: Union, number: int) -> Choose:
 
 
 def _resolve_arrays(writer: Array, reader: Array) -> Action:
-    return ReadItems(_resolve(writer.items, reader.items))
+    return ReadItems(_resolve(writer.items, reader.items), takes_bytes(writer.items))
 
 
 def _resolve_maps(writer: Map, reader: Map) -> Action:
@@ -296,6 +299,8 @@ def _in_brackets(logical: str | DecimalType | None) -> str:
 
 def _with_readers_names(writer: Schema, reader: Schema) -> Schema:
     """Rename the writer's types and fields for which the reader has aliases."""
+    if writer == reader:
+        return writer
     types: dict[str, str] = {}
     fields: dict[str, dict[str, str]] = {}
     _collect_aliases(reader, types, fields)

@@ -1,9 +1,9 @@
 """Avro schemas: the types, and the parser of their JSON text.
 
-`parse_schema` accepts what Java's `Schema.Parser` (1.12) accepts and refuses what it refuses, with
-two exceptions: a recursive schema is refused, since no column can have its type, and a default
-value is checked when it is needed (`default_bytes`), since registries keep schemas whose defaults
-are wrong.
+`parse_schema` follows Java's `Schema.Parser` (1.12). It refuses more: a recursive schema, since no
+column can have its type; a name that is used before it is defined, or defined twice; a key that an
+object has twice. A default value is checked when it is needed (`default_bytes`), since registries
+keep schemas whose defaults are wrong.
 
 A logical type that its schema cannot have, such as a date on a string, is ignored, as the
 specification demands; so is an unknown one.
@@ -11,6 +11,7 @@ specification demands; so is an unknown one.
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 from dataclasses import dataclass, field
@@ -38,8 +39,15 @@ _LOGICAL_TYPES: Final = {
 }
 #: The size of a fixed schema that its logical type demands.
 _FIXED_SIZES: Final = {"duration": 12, "uuid": 16}
-#: A default is absent, which is not null.
-ABSENT: Final[Any] = object()
+
+
+class Absent(enum.Enum):
+    """What a field has that has no default: null would be one. It remains itself in copies."""
+
+    ABSENT = enum.auto()
+
+
+ABSENT: Final = Absent.ABSENT
 #: The most letters that an error shows of a value.
 _SHOWN: Final = 40
 #: Deeper schemas are refused: every walk over a schema is recursive.
@@ -163,6 +171,18 @@ def parts_of(schema: Schema) -> tuple[Schema, ...]:
         case Map():
             return (schema.values,)
     return ()
+
+
+def takes_bytes(schema: Schema) -> bool:
+    """Return whether each value of a schema takes at least one byte."""
+    match schema:
+        case Primitive():
+            return schema.type != "null"
+        case Fixed():
+            return schema.size > 0
+        case Record():
+            return any(map(takes_bytes, parts_of(schema)))
+    return True
 
 
 def describe(schema: Schema) -> str:

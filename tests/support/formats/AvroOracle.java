@@ -150,7 +150,10 @@ public class AvroOracle {
         others.add(other);
       }
     }
-    if (others.size() == 1 || are(others, Schema.Type.INT, Schema.Type.LONG)) {
+    if (are(others, Schema.Type.INT, Schema.Type.LONG)) {
+      return value.toString();
+    }
+    if (others.size() == 1) {
       return show(schema, value);
     }
     if (are(others, Schema.Type.FLOAT, Schema.Type.DOUBLE)) {

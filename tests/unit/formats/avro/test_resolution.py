@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 
 import pytest
@@ -64,6 +65,7 @@ def enum(*symbols, name="E", **properties):
         ("string", "bytes", b"\4\xc3\xbc", "ü".encode()),
         ("bytes", "string", b"\4\xc3\xbc", "ü"),
         ("long", TIMESTAMP, zigzag(5), 5000),
+        (["int", TIMESTAMP], ["int", TIMESTAMP], b"\2" + zigzag(5), 5),
         (TIMESTAMP, "long", zigzag(5), 5),
         (enum("A", "B"), enum("B", "A"), zigzag(1), "B"),
         (enum("A", "B"), enum("A", default="A"), zigzag(1), "A"),
@@ -278,6 +280,24 @@ def test_aliases_of_types_and_fields_name_what_the_writer_called_differently():
     assert [[{"new": 1}]] == read(writer, {"type": "array", "items": new}, b"\2\2\0")
 
 
+def test_aliases_do_not_matter_to_a_writer_with_the_same_schema():
+    """A field has another one's name as an alias, and both are there."""
+    schema = record(field("a", "int"), field("b", "int", aliases=["a"]))
+    assert [{"a": 1, "b": 2}] == read(schema, schema, b"\2\4")
+    outer = record(field("new", schema, default={"a": 3, "b": 4}), name="O")
+    assert [{"new": {"a": 3, "b": 4}}] == read(record(name="O"), outer, b"")
+
+
+def test_an_absent_default_is_absent_in_a_copy():
+    """A schema can be pickled, as with a reader of Spark."""
+    reader = parse_schema(json.dumps(record(field("a", "int"))))
+    copied = pickle.loads(pickle.dumps(reader))  # noqa: S301
+    assert reader == copied
+    interpreter = Interpreter(make_plan(parse_schema(json.dumps(record())), copied))
+    with pytest.raises(MalformedError, match="has no default"):
+        interpreter.append(b"")
+
+
 def test_aliases_that_give_two_fields_one_name_are_refused():
     """Java refuses it, too: neither of the two fields is the right one."""
     writer = record(field("a", "int"), field("b", "int"))
@@ -303,6 +323,7 @@ def test_aliases_that_give_two_fields_one_name_are_refused():
         ({"type": "map", "values": "int"}, b"\2\2a\2\0"),
         # Items without bytes are counted, not visited: there may be 2^62 of them.
         ({"type": "array", "items": "null"}, zigzag(2**62) + b"\0"),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, b"\4\0"),
         ({"type": "array", "items": record(name="I")}, zigzag(-(2**62)) + b"\0\0"),
         (record(field("x", "int"), field("y", "string"), name="I"), b"\2\2a"),
     ],
@@ -333,9 +354,11 @@ def test_a_field_that_the_reader_lacks_is_skipped(skipped, payload):
         (enum("A"), b"\1", "the enum has no symbol -1"),
         (["null"], b"\2", "the union has no branch 1"),
         (["null"], b"\1", "the union has no branch -1"),
+        (["null"], b"\x80\x80\x80\x80\x80\0", "a number has more bits than its type"),
         ({"type": "array", "items": "int"}, b"\3\6\0\0", "a block of 3 bytes is longer"),
         ({"type": "array", "items": "int"}, b"\3\1\0\0", "a block of -1 bytes is longer"),
         ({"type": "array", "items": "int"}, b"\2\0", "a value of 1 bytes is longer"),
+        ({"type": "array", "items": "int"}, b"\6\0", "a block of 3 items is longer"),
         (
             {"type": "array", "items": "null"},
             zigzag(-(2**63)) + b"\0",
