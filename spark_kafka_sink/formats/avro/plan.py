@@ -15,7 +15,7 @@ Every operation has four numbers, and so does a line of a table:
 | `SYMBOL` | slot, table, lines | read an index, append the constant of its line |
 | `NULL` | slot | append a null, or anything where the column has none |
 | `STRUCT` | slot | append a struct that is there |
-| `ITEMS` | slot or -1, end, size | read or skip a list of items up to `end`, of `size` bytes or more |
+| `ITEMS` | slot or -1, end, size | a list: items up to `end`, each of `size` bytes or more |
 | `ITEMS_END` | slot or -1, begin | go back to `begin` for the next item, if any |
 | `SKIP` | `Wire`, size or count | read a value without appending it |
 | `BRANCH` | table, lines | read a branch, go to what its line says |
