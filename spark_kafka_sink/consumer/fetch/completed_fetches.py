@@ -28,6 +28,7 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID, Buffer
 from spark_kafka_sink.record.record_batch import split_record_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from uuid import UUID
 
     from spark_kafka_sink.consumer.consumer_metrics import FetchedTotals
@@ -123,6 +124,13 @@ class FetchBuffer:
         """Remove a fetch that has been used, unless it is gone already."""
         with suppress(ValueError):
             self._fetches.remove(fetch)
+
+    def retain(self, partitions: Container[TopicPartition]) -> None:
+        """Drop the fetches of all other partitions (FetchBuffer.retainAll)."""
+        for fetch in self._fetches:
+            if fetch.partition not in partitions:
+                fetch.drain()
+        self._fetches = deque(fetch for fetch in self._fetches if fetch.partition in partitions)
 
     def drop_other_topics(self, snapshot: MetadataSnapshot) -> None:
         """Drop the fetches of topics that were deleted and created again."""

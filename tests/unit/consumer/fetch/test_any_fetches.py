@@ -117,6 +117,7 @@ class Consumer:
         for partition in self.state.initializing_partitions:
             self.seek(partition, START)
         self.expected = {each: self.expected[each] for each in self.state.assigned_partitions}
+        self.buffer.retain(partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read on from another offset."""

@@ -81,7 +81,7 @@ def test_a_fetch_is_removed_only_if_it_is_still_there(buffer, state):
     """Removing a fetch that was dropped meanwhile leaves the others, even if they look the same."""
     gone, other = fetch(TP0), fetch(TP0)
     buffer.add(gone)
-    buffer.remove(gone)
+    buffer.retain([])
     buffer.add(other)
 
     buffer.remove(gone)
@@ -199,6 +199,23 @@ def test_the_buffered_partitions_are_those_with_a_fetch(buffer):
     assert {TP0, TP1} == buffer.buffered
     buffer.remove(fetches[2])
     assert {TP0} == buffer.buffered
+
+
+def test_fetches_of_other_partitions_can_be_dropped(buffer, state, monkeypatch):
+    """After a change of the assignment, only the fetches of its partitions are kept."""
+    drained = []
+    monkeypatch.setattr(CompletedFetch, "drain", lambda self: drained.append(self.partition))
+    kept = fetch(TP1)
+    for each in (fetch(TP0), kept, fetch(TP2)):
+        buffer.add(each)
+
+    buffer.retain({TP1})
+
+    assert {TP1} == buffer.buffered
+    assert [TP0, TP2] == drained
+    assert kept is buffer.next(state)
+    buffer.retain(())
+    assert 0 == len(buffer)
 
 
 def test_a_fetch_is_available_if_its_partition_is_fetchable(buffer, state):
