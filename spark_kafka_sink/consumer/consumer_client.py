@@ -62,7 +62,7 @@ class FetchAnswer(NamedTuple):
 
 
 class FetchCalls:
-    """The calls of a reader, each of which is one attempt: `RangeFetch` decides about retries."""
+    """The calls of a reader. Each is one attempt: `RangeFetch` decides about retries."""
 
     def __init__(self, requests: BrokerRequests, config: ConsumerConfig) -> None:
         self._requests = requests

@@ -198,7 +198,7 @@ class ConstrainedAssignment:
         self._max_quota = self._min_quota + (self._extras_left > 0)
         #: The members that get more partitions in any case.
         self._below_quota: list[str] = []
-        #: The members with exactly the quota, some of which get one more.
+        #: The members with exactly the quota; some of them get one more.
         self._at_quota: list[str] = []
         self._revoked: dict[TopicPartition, str] = {}
         #: The new owners of partitions that another member may still own.

@@ -3,7 +3,7 @@
 They follow Spark's `SchemaConverters`, with these additions: a decimal of more than 38 digits is
 refused, and so is a schema with more columns than `MOST_COLUMNS`.
 
-A general union is a struct with a member for each branch but null, of which one is set.
+A general union is a struct with a member for each branch but null. One of them is set.
 """
 
 from __future__ import annotations

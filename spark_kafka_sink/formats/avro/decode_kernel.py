@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spark_kafka_sink.formats.avro.plan import DAY, MOST_EMPTY_ITEMS, WIDTH, Op, Wire
+from spark_kafka_sink.record.kernel.decode_state import MAX_INT64
 from spark_kafka_sink.record.kernel.kernel_support import (
     Items,
-    copy_bytes,
     kernel,
     kernel_part,
     load_byte,
@@ -27,7 +27,6 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     load_int64,
     move_4_bytes,
     move_8_bytes,
-    move_16_bytes,
     store_as_float32,
     store_as_float64,
     store_int32,
@@ -36,6 +35,7 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     widen_float,
 )
 from spark_kafka_sink.record.kernel.kernel_utf8 import is_ascii, is_utf8
+from spark_kafka_sink.record.kernel.kernel_varint import copy_short, read_varint
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -102,8 +102,6 @@ TASK_DTYPE: Final = np.dtype(
         ("slot", np.int64),
     ]
 )
-#: Bytes behind the capacity of every buffer of texts, to which short ones may be copied as words.
-SLACK: Final = 32
 
 # As plain integers, which compile to constants.
 _DONE, _MALFORMED, _GROW, _GROW_BYTES = map(int, Status)
@@ -138,46 +136,18 @@ _WIRE_FIXED, _WIRE_SYMBOL = int(Wire.FIXED), int(Wire.SYMBOL)
 _WIDTH: Final = WIDTH
 _INT_BITS: Final = 32
 _LONG_BITS: Final = 64
-_MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
-_SEVEN_BITS: Final = 0x7F
-_SLACK: Final = SLACK
+_MAX_INT64: Final = MAX_INT64
 _DAY: Final = DAY
 _MOST_EMPTY_ITEMS: Final = MOST_EMPTY_ITEMS
 _DECIMAL_BYTES: Final = 16
 
 
 @kernel_part
-def _long_varint(position: int, end: int, bits: int) -> tuple[int, int]:
-    folded = 0
-    shift = 0
-    while shift < bits and position < end:
-        byte = load_byte(position)
-        position += 1
-        folded |= (byte & 0x7F) << shift
-        if byte <= _SEVEN_BITS:
-            if bits - shift < 7 and byte >> (bits - shift):  # noqa: PLR2004
-                return 0, 0
-            return ((folded >> 1) & _MAX_INT64) ^ -(folded & 1), position
-        shift += 7
-    return 0, 0
-
-
-@kernel_part
-def _varint(position: int, end: int, bits: int) -> tuple[int, int]:
-    """Read a number that ends by `end`; return it and the address behind, which is 0 if corrupt."""
-    if position < end:
-        byte = load_byte(position)
-        if byte <= _SEVEN_BITS:
-            return (byte >> 1) ^ -(byte & 1), position + 1
-    return _long_varint(position, end, bits)
-
-
-@kernel_part
 def _block(position: int, end: int) -> tuple[int, int]:
     """Read the header of a block of items; return their number and the address behind."""
-    count, position = _varint(position, end, _LONG_BITS)
+    count, position = read_varint(position, end, _LONG_BITS)
     if count < 0 and position:
-        size, position = _varint(position, end, _LONG_BITS)
+        size, position = read_varint(position, end, _LONG_BITS)
         if position == 0 or size < 0 or size > end - position or count < -_MAX_INT64:
             return 0, 0
         count = -count
@@ -185,26 +155,17 @@ def _block(position: int, end: int) -> tuple[int, int]:
 
 
 @kernel_part
-def _copy(target: int, source: int, count: int, source_end: int) -> None:
-    if count <= _SLACK <= source_end - source:
-        move_16_bytes(target, source)
-        move_16_bytes(target + 16, source + 16)
-    elif count > 0:
-        copy_bytes(target, source, count)
-
-
-@kernel_part
 def _skip(position: int, end: int, wire: int, size: int) -> int:  # noqa: PLR0911  one for each
     """Return the address behind a value, 0 if it is malformed."""
     if wire == _WIRE_INT:
-        return _varint(position, end, _INT_BITS)[1]
+        return read_varint(position, end, _INT_BITS)[1]
     if wire == _WIRE_LONG:
-        return _varint(position, end, _LONG_BITS)[1]
+        return read_varint(position, end, _LONG_BITS)[1]
     if wire == _WIRE_BYTES:
-        size, position = _varint(position, end, _LONG_BITS)
+        size, position = read_varint(position, end, _LONG_BITS)
         return position + size if position and 0 <= size <= end - position else 0
     if wire == _WIRE_SYMBOL:
-        index, position = _varint(position, end, _INT_BITS)
+        index, position = read_varint(position, end, _INT_BITS)
         return position if position and 0 <= index < size else 0
     if wire == _WIRE_BOOLEAN:
         return position + 1 if position < end and load_byte(position) <= 1 else 0
@@ -243,7 +204,7 @@ def _number(  # noqa: C901, PLR0911, PLR0912, PLR0917  by position, as kernels g
     target = slots[slot, _DATA] + slots[slot, _SHAPE] * slots[slot, _COUNT]
     if wire in (_WIRE_INT, _WIRE_LONG):
         bits = _INT_BITS if wire == _WIRE_INT else _LONG_BITS
-        number, position = _varint(position, end, bits)
+        number, position = read_varint(position, end, bits)
         if op == _INT64:
             if factor == 0:
                 if not 0 <= number < _DAY:
@@ -346,10 +307,10 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 if op == _OP_FIXED:
                     size = second
                 elif op == _OP_BYTES:
-                    size, position = _varint(position, end, _LONG_BITS)
+                    size, position = read_varint(position, end, _LONG_BITS)
                     source = position
                 else:
-                    index, position = _varint(position, end, _INT_BITS)
+                    index, position = read_varint(position, end, _INT_BITS)
                     if position == 0 or index < 0 or index >= third:
                         return _MALFORMED
                     size = program[(second + index) * _WIDTH + 1]
@@ -368,7 +329,7 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 if size > slots[slot, _BYTES_CAPACITY] - used:
                     task.slot = slot
                     return _GROW_BYTES
-                _copy(slots[slot, _DATA] + used, source, size, source_end)
+                copy_short(slots[slot, _DATA] + used, source, size, source_end)
                 slots[slot, _BYTES] = used + size
                 store_int32(slots[slot, _OFFSETS] + 4 * count + 4, used + size)
             elif op == _BOOLEAN:
@@ -382,7 +343,7 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
             elif op == _DECIMAL:
                 size = second
                 if size < 0:
-                    size, position = _varint(position, end, _LONG_BITS)
+                    size, position = read_varint(position, end, _LONG_BITS)
                 if position == 0 or size < 0 or size > end - position:
                     return _MALFORMED
                 target = slots[slot, _DATA] + _DECIMAL_BYTES * count
@@ -393,7 +354,7 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 store_uint8(slots[slot, _VALIDITY] + count, 1)
             slots[slot, _COUNT] = count + 1
         elif op == _BRANCH:
-            branch, position = _varint(position, end, _INT_BITS)
+            branch, position = read_varint(position, end, _INT_BITS)
             if position == 0 or branch < 0 or branch >= second:
                 return _MALFORMED
             operation = program[(slot + branch) * _WIDTH]

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from spark_kafka_sink.formats.avro.decode_kernel import (
-    SLACK,
     TASK_DTYPE,
     Shape,
     Slot,
@@ -16,6 +15,7 @@ from spark_kafka_sink.formats.avro.decode_kernel import (
     decode_payloads,
 )
 from spark_kafka_sink.formats.avro.interpreter import Interpreter, MalformedError
+from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ class Decoder:
         self._most_bytes = most_bytes
         self._program = np.array(plan.program, np.int32)
         # With a byte behind it, so that it has an address.
-        self._constants = np.frombuffer(plan.constants + b"\0" * SLACK, np.uint8)
+        self._constants = np.frombuffer(plan.constants + b"\0" * COPY_SLACK, np.uint8)
         self._columns = list(_all(plan.column))
         #: What every row takes at least.
         self._row_bytes = sum(abs(_shape(column)) + column.nullable for column in self._columns) + 1
@@ -168,7 +168,7 @@ class _Columns:
         row[what] = capacity
         sizes = {}
         if what == Slot.BYTES_CAPACITY:
-            sizes[Slot.DATA] = capacity + SLACK
+            sizes[Slot.DATA] = capacity + COPY_SLACK
         else:
             if row[Slot.SHAPE] > 0:
                 sizes[Slot.DATA] = capacity * int(row[Slot.SHAPE])

@@ -19,14 +19,13 @@ from spark_kafka_sink.formats.avro.schema import (
     Schema,
     Union,
 )
+from spark_kafka_sink.record.default_record import encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _INT_BITS: Final = 32
 _LONG_BITS: Final = 64
-#: The most that seven bits of a byte can say; more bytes follow a greater one.
-_SEVEN_BITS: Final = 0x7F
 
 
 def default_bytes(field: Field) -> bytes:
@@ -42,17 +41,6 @@ def default_bytes(field: Field) -> bytes:
     return encoded
 
 
-def zigzag(number: int) -> bytes:
-    """Return an int or long as Avro writes it."""
-    rest = (number << 1) ^ (number >> 63)
-    encoded = bytearray()
-    while rest > _SEVEN_BITS:
-        encoded.append(rest & _SEVEN_BITS | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
-
-
 def _encoded(schema: Schema, value: Any) -> bytes | None:
     """Return an encoded value, or None if the schema does not have it."""
     return _ENCODERS[type(schema)](schema, value)
@@ -64,7 +52,7 @@ def _encoded_fixed(schema: Fixed, value: Any) -> bytes | None:
 
 
 def _encoded_enum(schema: Enum, value: Any) -> bytes | None:
-    return zigzag(schema.symbols.index(value)) if value in schema.symbols else None
+    return encode_varint(schema.symbols.index(value)) if value in schema.symbols else None
 
 
 def _encoded_array(schema: Array, value: Any) -> bytes | None:
@@ -90,7 +78,7 @@ def _encoded_union(schema: Union, value: Any) -> bytes | None:
     for number, branch in enumerate(schema.branches):
         encoded = _encoded(branch, value)
         if encoded is not None:
-            return zigzag(number) + encoded
+            return encode_varint(number) + encoded
     return None
 
 
@@ -110,7 +98,7 @@ def _blocks(items: list[bytes | None]) -> bytes | None:
     data = _joined(items)
     if data is None:
         return None
-    return (zigzag(len(items)) + data if items else b"") + b"\0"
+    return (encode_varint(len(items)) + data if items else b"") + b"\0"
 
 
 def _encoded_primitive(schema: Primitive, value: Any) -> bytes | None:
@@ -132,7 +120,7 @@ def _encoded_primitive(schema: Primitive, value: Any) -> bytes | None:
 
 def _encoded_integer(value: Any, bits: int) -> bytes | None:
     limit = 1 << bits - 1
-    return zigzag(value) if type(value) is int and -limit <= value < limit else None
+    return encode_varint(value) if type(value) is int and -limit <= value < limit else None
 
 
 def _encoded_floating(value: Any, layout: str) -> bytes | None:
@@ -155,7 +143,7 @@ def _in(value: Any, encoding: str) -> bytes | None:
 
 
 def _with_length(data: bytes | None) -> bytes | None:
-    return None if data is None else zigzag(len(data)) + data
+    return None if data is None else encode_varint(len(data)) + data
 
 
 _ENCODERS: Final[dict[type, Callable[[Any, Any], bytes | None]]] = {

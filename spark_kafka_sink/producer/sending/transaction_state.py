@@ -69,7 +69,7 @@ class TransactionalRequestResult:
         """Wait at most `timeout` seconds for the end; raise the error if the operation failed.
 
         `last_error` returns the latest network error, for the message after a timeout; `limit` is
-        max.block.ms, part of which the caller may have used already.
+        max.block.ms. The caller may have used part of it already.
 
         Raises KafkaTimeoutError when the timeout expires: the operation continues, and a repeated
         call waits for the same operation.

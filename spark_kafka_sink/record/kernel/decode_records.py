@@ -14,21 +14,19 @@ from spark_kafka_sink.record.kernel.decode_headers import end_transaction
 from spark_kafka_sink.record.kernel.decode_state import (
     BYTES_PER_HEADER,
     CONTROL_FLAG,
-    COPY_SLACK,
     LOG_APPEND_TIME_FLAG,
     MAX_INT64,
     DecodeStatus,
 )
 from spark_kafka_sink.record.kernel.kernel_support import (
-    copy_bytes,
     kernel_part,
     load_byte,
-    move_16_bytes,
     store_int32,
     store_int64,
     store_uint8,
 )
 from spark_kafka_sink.record.kernel.kernel_utf8 import is_ascii, write_utf8
+from spark_kafka_sink.record.kernel.kernel_varint import copy_short, read_varint
 
 _MAX_INT32: Final = 0x7FFFFFFF
 _INT_BITS: Final = 32
@@ -55,38 +53,11 @@ _TOO_MANY_HEADERS: Final = int(DecodeStatus.TOO_MANY_HEADERS)
 
 
 @kernel_part
-def _read_long_varint(position: int, end: int, bits: int) -> tuple[int, int]:
-    """Read a number of any length; return it and its end, which is 0 if it is corrupt."""
-    folded = 0
-    shift = 0
-    while shift < bits and position < end:
-        byte = load_byte(position)
-        position += 1
-        folded |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004
-            if bits - shift < 7 and byte >> (bits - shift):  # noqa: PLR2004
-                return 0, 0
-            return ((folded >> 1) & MAX_INT64) ^ -(folded & 1), position
-        shift += 7
-    return 0, 0
-
-
-@kernel_part
-def _read_varint(position: int, end: int, bits: int) -> tuple[int, int]:
-    """Read a signed number that ends by `end`; return it and its end, which is 0 if corrupt."""
-    if position < end:
-        byte = load_byte(position)
-        if byte < 0x80:  # noqa: PLR2004
-            return (byte >> 1) ^ -(byte & 1), position + 1
-    return _read_long_varint(position, end, bits)
-
-
-@kernel_part
 def _measure_headers(position: int, end: int, count: int) -> tuple[int, int, int, int]:
     """Check a record's headers; return a status, their end, and the bytes of keys and values."""
     key_bytes, value_bytes = 0, 0
     for _ in range(count):
-        length, position = _read_varint(position, end, _INT_BITS)
+        length, position = read_varint(position, end, _INT_BITS)
         if position == 0:
             return _BAD_VARINT, 0, 0, 0
         if length < 0:
@@ -96,7 +67,7 @@ def _measure_headers(position: int, end: int, count: int) -> tuple[int, int, int
         # Each malformed byte may be replaced by three.
         key_bytes += length if is_ascii(position, length) else length * _REPLACEMENT_BYTES
         position += length
-        length, position = _read_varint(position, end, _INT_BITS)
+        length, position = read_varint(position, end, _INT_BITS)
         if position == 0:
             return _BAD_VARINT, 0, 0, 0
         if length > end - position:
@@ -116,15 +87,6 @@ def _set_bit(bits: int, index: int, value: int) -> None:
 
 
 @kernel_part
-def _copy(target: int, source: int, count: int, source_end: int) -> None:
-    if count <= COPY_SLACK <= source_end - source:
-        move_16_bytes(target, source)
-        move_16_bytes(target + 16, source + 16)
-    elif count > 0:
-        copy_bytes(target, source, count)
-
-
-@kernel_part
 def _append_headers(task: Any, position: int, end: int, count: int, source_end: int) -> None:
     """Write the headers of the current row; they and the room for them have been checked."""
     row, used = task.rows, task.headers_used
@@ -133,21 +95,21 @@ def _append_headers(task: Any, position: int, end: int, count: int, source_end: 
         task.headerless += 1
     key_used, value_used = task.header_key_used, task.header_value_used
     for index in range(used, used + count):
-        length, position = _read_varint(position, end, _INT_BITS)
+        length, position = read_varint(position, end, _INT_BITS)
         target = task.header_key_data + key_used
         if is_ascii(position, length):
-            _copy(target, position, length, source_end)
+            copy_short(target, position, length, source_end)
             key_used += length
         else:
             key_used = write_utf8(target, position, length) - task.header_key_data
         position += length
         store_int32(task.header_key_offsets + 4 * index + 4, key_used)
-        length, position = _read_varint(position, end, _INT_BITS)
+        length, position = read_varint(position, end, _INT_BITS)
         _set_bit(task.header_value_validity, index, length >= 0)
         if length < 0:
             task.header_value_nulls += 1
         else:
-            _copy(task.header_value_data + value_used, position, length, source_end)
+            copy_short(task.header_value_data + value_used, position, length, source_end)
             value_used += length
             position += length
         store_int32(task.header_value_offsets + 4 * index + 4, value_used)
@@ -178,7 +140,7 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
     status = _DONE
     done = task.records_done
     while done < record_count:
-        length, position = _read_varint(record, records_end, _INT_BITS)
+        length, position = read_varint(record, records_end, _INT_BITS)
         if position == 0:
             status = _BAD_VARINT
             break
@@ -187,18 +149,18 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
             break
         record_end = position + length
         # The first byte has attributes, none of which is used.
-        timestamp_delta, position = _read_varint(position + 1, record_end, _LONG_BITS)
+        timestamp_delta, position = read_varint(position + 1, record_end, _LONG_BITS)
         if position == 0:
             status = _BAD_VARINT
             break
-        delta, position = _read_varint(position, record_end, _INT_BITS)
+        delta, position = read_varint(position, record_end, _INT_BITS)
         if position == 0:
             status = _BAD_VARINT
             break
         if not last_delta < delta <= last_offset_delta:
             status = _BAD_OFFSET_DELTA
             break
-        key_length, key = _read_varint(position, record_end, _INT_BITS)
+        key_length, key = read_varint(position, record_end, _INT_BITS)
         if key == 0:
             status = _BAD_VARINT
             break
@@ -206,7 +168,7 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
             status = _BAD_FIELD_LENGTH
             break
         key_bytes = max(key_length, 0)
-        value_length, value = _read_varint(key + key_bytes, record_end, _INT_BITS)
+        value_length, value = read_varint(key + key_bytes, record_end, _INT_BITS)
         if value == 0:
             status = _BAD_VARINT
             break
@@ -214,7 +176,7 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
             status = _BAD_FIELD_LENGTH
             break
         value_bytes = max(value_length, 0)
-        header_count, headers = _read_varint(value + value_bytes, record_end, _INT_BITS)
+        header_count, headers = read_varint(value + value_bytes, record_end, _INT_BITS)
         if headers == 0:
             status = _BAD_VARINT
             break
@@ -291,13 +253,13 @@ def decode_records(task: Any) -> int:  # noqa: C901, PLR0912, PLR0915  one loop,
                 break
 
             if key_offsets:
-                _copy(key_data + key_used, key, key_bytes, records_end)
+                copy_short(key_data + key_used, key, key_bytes, records_end)
                 key_used += key_bytes
                 store_int32(key_offsets + 4 * rows + 4, key_used)
                 _set_bit(key_validity, rows, key_length >= 0)
                 key_nulls += key_length < 0
             if value_offsets:
-                _copy(value_data + value_used, value, value_bytes, records_end)
+                copy_short(value_data + value_used, value, value_bytes, records_end)
                 value_used += value_bytes
                 store_int32(value_offsets + 4 * rows + 4, value_used)
                 _set_bit(value_validity, rows, value_length >= 0)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from spark_kafka_sink.formats.avro.defaults import zigzag
 from spark_kafka_sink.formats.avro.plan import DAY
 from spark_kafka_sink.formats.avro.schema import (
     Array,
@@ -23,6 +22,7 @@ from spark_kafka_sink.formats.avro.schema import (
     Union,
     parse_schema,
 )
+from spark_kafka_sink.record.default_record import encode_varint
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 LOGICAL = (
@@ -211,7 +211,7 @@ def _payload(rng: random.Random, schema: Any) -> bytes:  # noqa: PLR0911  # kind
                 return _decimal(rng, schema.logical).rjust(schema.size, b"\0")
             return rng.randbytes(schema.size)
         case Enum():
-            return zigzag(rng.randrange(len(schema.symbols)))
+            return encode_varint(rng.randrange(len(schema.symbols)))
         case Array():
             return _blocks(rng, [_payload(rng, schema.items) for _ in range(rng.randrange(4))])
         case Map():
@@ -220,7 +220,7 @@ def _payload(rng: random.Random, schema: Any) -> bytes:  # noqa: PLR0911  # kind
             return _blocks(rng, items)
         case Union():
             branch = rng.randrange(len(schema.branches))
-            return zigzag(branch) + _payload(rng, schema.branches[branch])
+            return encode_varint(branch) + _payload(rng, schema.branches[branch])
         case Record():
             return b"".join(_payload(rng, field.schema) for field in schema.fields)
     raise TypeError(schema)
@@ -232,36 +232,36 @@ def _blocks(rng: random.Random, items: list[bytes]) -> bytes:
         size = rng.randint(1, len(items))
         block, items = b"".join(items[:size]), items[size:]
         if rng.random() < 0.5:
-            encoded += zigzag(-size) + zigzag(len(block)) + block
+            encoded += encode_varint(-size) + encode_varint(len(block)) + block
         else:
-            encoded += zigzag(size) + block
+            encoded += encode_varint(size) + block
     return encoded + b"\0"
 
 
 def _primitive(rng: random.Random, schema: Primitive) -> bytes:  # noqa: C901, PLR0911  # kinds of schemas
     if isinstance(schema.logical, DecimalType):
         data = _decimal(rng, schema.logical)
-        return zigzag(len(data)) + data
+        return encode_varint(len(data)) + data
     match schema.type:
         case "null":
             return b""
         case "boolean":
             return rng.choice([b"\0", b"\1"])
         case "int":
-            return zigzag(rng.choice([0, -1, 2**31 - 1, -(2**31), rng.getrandbits(20)]))
+            return encode_varint(rng.choice([0, -1, 2**31 - 1, -(2**31), rng.getrandbits(20)]))
         case "long":
             if schema.logical and "millis" in str(schema.logical):
-                return zigzag(rng.getrandbits(41))
+                return encode_varint(rng.getrandbits(41))
             if schema.logical == "time-micros":
-                return zigzag(rng.randrange(DAY))
-            return zigzag(rng.choice([0, -1, 2**63 - 1, -(2**63), rng.getrandbits(50)]))
+                return encode_varint(rng.randrange(DAY))
+            return encode_varint(rng.choice([0, -1, 2**63 - 1, -(2**63), rng.getrandbits(50)]))
         case "float":
             return struct.pack("<f", rng.choice([0.0, -0.0, 1.5, float("inf"), rng.random()]))
         case "double":
             return struct.pack("<d", rng.choice([0.0, -0.0, 1e300, float("-inf"), rng.random()]))
         case "bytes":
             data = rng.choice([b"", b"plain", "grün".encode()])
-            return zigzag(len(data)) + data
+            return encode_varint(len(data)) + data
     return _text(rng.choice(["", "text", "ü€𝄞", "x" * 70]))
 
 
@@ -272,7 +272,7 @@ def _decimal(rng: random.Random, logical: DecimalType) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    return zigzag(len(text.encode())) + text.encode()
+    return encode_varint(len(text.encode())) + text.encode()
 
 
 def show(schema: Any, value: Any) -> str:  # noqa: PLR0911  # kinds of schemas

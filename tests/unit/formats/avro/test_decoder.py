@@ -12,10 +12,10 @@ import pytest
 
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.decoder import Decoder
-from spark_kafka_sink.formats.avro.defaults import zigzag
 from spark_kafka_sink.formats.avro.interpreter import Interpreter, MalformedError
 from spark_kafka_sink.formats.avro.plan import MOST_EMPTY_ITEMS, make_plan
 from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.record.default_record import encode_varint
 from tests.support.formats.arrow_rows import rows_of
 from tests.support.formats.avro_cases import make_case
 from tests.support.record.reading.guarded_memory import guarded_array
@@ -134,16 +134,16 @@ def test_a_repeated_key_of_a_map_keeps_its_last_value():
 
     def payload(*entries):
         items = b"".join(
-            zigzag(len(key))
+            encode_varint(len(key))
             + key
-            + zigzag(len(value))
-            + b"".join(zigzag(1) + v for v in value)
+            + encode_varint(len(value))
+            + b"".join(encode_varint(1) + v for v in value)
             + b"\0"
             if value
-            else zigzag(len(key)) + key + b"\0"
+            else encode_varint(len(key)) + key + b"\0"
             for key, value in entries
         )
-        return b"\2" + zigzag(len(entries)) + items + b"\0"
+        return b"\2" + encode_varint(len(entries)) + items + b"\0"
 
     rows = [
         payload((b"a", [b"1"]), (b"b", [b"2"]), (b"a", [b"3", b"4"])),
@@ -171,7 +171,7 @@ def test_buffers_grow_with_lists_and_texts():
             {"name": "enum", "type": {"type": "enum", "name": "E", "symbols": ["A" * 500]}},
         ],
     }
-    payload = b"\4\2" + zigzag(300) + b"\2" * 300 + b"\0\0\0\0"
+    payload = b"\4\2" + encode_varint(300) + b"\2" * 300 + b"\0\0\0\0"
     [output] = decode(schema, [b"\0\0", payload, b"\0\0", payload] * 100)
     output.values.validate(full=True)
     full = {"list": [[1] * 300, None], "enum": "A" * 500}
@@ -202,7 +202,7 @@ def test_a_row_above_the_limit_is_malformed():
     """One row that becomes larger than an output is refused, and the others are not."""
     outputs = decode(
         ["null", {"type": "array", "items": {"type": "enum", "name": "E", "symbols": ["A" * 100]}}],
-        [b"\2\2\0\0", b"\2" + zigzag(2000) + b"\0" * 2001, b"\2\2\0\0"],
+        [b"\2\2\0\0", b"\2" + encode_varint(2000) + b"\0" * 2001, b"\2\2\0\0"],
         most_bytes=50_000,
     )
     assert [["A" * 100], None, ["A" * 100]] == [v for o in outputs for v in o.values.to_pylist()]
@@ -213,14 +213,16 @@ def test_a_row_above_the_limit_is_malformed():
 @pytest.mark.parametrize("items", ["null", {"type": "record", "name": "I", "fields": []}])
 def test_items_without_bytes_count_against_the_limit(items):
     """A payload of ten bytes says that it has 2^62 items."""
-    [output] = decode(["null", {"type": "array", "items": items}], [b"\2" + zigzag(2**62) + b"\0"])
+    [output] = decode(
+        ["null", {"type": "array", "items": items}], [b"\2" + encode_varint(2**62) + b"\0"]
+    )
     assert {0: f"it has more than {MOST_EMPTY_ITEMS} items without bytes"} == output.malformed
 
 
 def test_items_without_bytes_count_in_all_blocks():
     """So many are read in one block or several, and one more is too many."""
     schema = {"type": "array", "items": "null"}
-    half = zigzag(MOST_EMPTY_ITEMS // 2)
+    half = encode_varint(MOST_EMPTY_ITEMS // 2)
     [output] = decode(schema, [half + half + b"\0", half + half + b"\2\0"])
     assert MOST_EMPTY_ITEMS == len(output.values[0])
     assert {1: f"it has more than {MOST_EMPTY_ITEMS} items without bytes"} == output.malformed
@@ -234,7 +236,7 @@ def test_a_skipped_list_of_items_without_bytes_is_not_visited(skipped):
     fields.append({"name": "a", "type": "int"})
     writer = {"type": "record", "name": "R", "fields": fields}
     reader = {"type": "record", "name": "R", "fields": fields[1:]}
-    payloads = pa.array([zigzag(2**61) + b"\0\2"], pa.binary())
+    payloads = pa.array([encode_varint(2**61) + b"\0\2"], pa.binary())
     [output] = Decoder(plan(writer, reader)).decode(payloads)
     assert [{"a": 1}] == output.values.to_pylist()
 
@@ -242,7 +244,7 @@ def test_a_skipped_list_of_items_without_bytes_is_not_visited(skipped):
 def test_a_block_of_more_items_than_bytes_is_refused_at_once():
     """Every item that has bytes takes one at least."""
     schema = {"type": "array", "items": "boolean"}
-    [output] = decode(schema, [zigzag(2**61) + b"\1\0"])
+    [output] = decode(schema, [encode_varint(2**61) + b"\1\0"])
     assert {0: f"a block of {2**61} items is longer than the payload"} == output.malformed
 
 
@@ -313,7 +315,7 @@ def test_many_columns_are_decoded_in_several_outputs():
 def test_decimals_of_any_length_are_decoded(payload, value):
     """Leading bytes that only repeat the sign do not count; 38 digits are the most."""
     schema = {"type": "bytes", "logicalType": "decimal", "precision": 38}
-    [output] = decode(["null", schema], [b"\2" + zigzag(len(payload)) + payload])
+    [output] = decode(["null", schema], [b"\2" + encode_varint(len(payload)) + payload])
     [decoded] = output.values.to_pylist()
     assert value == (None if decoded is None else str(decoded))
 

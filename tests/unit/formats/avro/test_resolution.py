@@ -9,10 +9,10 @@ import struct
 import pytest
 
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.formats.avro.defaults import zigzag
 from spark_kafka_sink.formats.avro.interpreter import Interpreter, MalformedError
 from spark_kafka_sink.formats.avro.plan import make_plan
 from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.record.default_record import encode_varint
 from tests.support.formats.avro_cases import make_case, show
 from tests.support.formats.avro_oracle import rows_of_java
 
@@ -55,21 +55,21 @@ def enum(*symbols, name="E", **properties):
 @pytest.mark.parametrize(
     ("writer", "reader", "payload", "value"),
     [
-        ("int", "long", zigzag(-7), -7),
-        ("int", "float", zigzag(2**24 + 1), 2.0**24),
-        ("int", "double", zigzag(-7), -7.0),
+        ("int", "long", encode_varint(-7), -7),
+        ("int", "float", encode_varint(2**24 + 1), 2.0**24),
+        ("int", "double", encode_varint(-7), -7.0),
         # By way of a double it would be rounded to an even number twice, and upwards.
-        ("long", "float", zigzag(2**60 + 2**36 + 1), 2.0**60 + 2.0**37),
-        ("long", "double", zigzag(2**53 + 1), 2.0**53),
+        ("long", "float", encode_varint(2**60 + 2**36 + 1), 2.0**60 + 2.0**37),
+        ("long", "double", encode_varint(2**53 + 1), 2.0**53),
         ("float", "double", struct.pack("<f", 0.5), 0.5),
         ("string", "bytes", b"\4\xc3\xbc", "ü".encode()),
         ("bytes", "string", b"\4\xc3\xbc", "ü"),
-        ("long", TIMESTAMP, zigzag(5), 5000),
-        (["int", TIMESTAMP], ["int", TIMESTAMP], b"\2" + zigzag(5), 5),
-        (TIMESTAMP, "long", zigzag(5), 5),
-        (enum("A", "B"), enum("B", "A"), zigzag(1), "B"),
-        (enum("A", "B"), enum("A", default="A"), zigzag(1), "A"),
-        (enum("A", name="x.E"), enum("A", name="y.E"), zigzag(0), "A"),
+        ("long", TIMESTAMP, encode_varint(5), 5000),
+        (["int", TIMESTAMP], ["int", TIMESTAMP], b"\2" + encode_varint(5), 5),
+        (TIMESTAMP, "long", encode_varint(5), 5),
+        (enum("A", "B"), enum("B", "A"), encode_varint(1), "B"),
+        (enum("A", "B"), enum("A", default="A"), encode_varint(1), "A"),
+        (enum("A", name="x.E"), enum("A", name="y.E"), encode_varint(0), "A"),
         ({"type": "array", "items": "int"}, {"type": "array", "items": "long"}, b"\2\2\0", [1]),
         (
             {"type": "map", "values": "int"},
@@ -177,7 +177,7 @@ def test_fields_go_by_name_and_missing_ones_take_their_defaults():
         "empty": [],
         "a": 5,
     }
-    assert [expected] == read(writer, reader, zigzag(5) + b"\2\2x\0")
+    assert [expected] == read(writer, reader, encode_varint(5) + b"\2\2x\0")
 
 
 @pytest.mark.parametrize(
@@ -227,15 +227,15 @@ def test_a_default_beyond_a_floats_range_is_infinite(default, value):
     ("reader", "payload", "value"),
     [
         # The first branch of the same type, before wider ones that precede it.
-        (["double", "int"], zigzag(3), {"member0": None, "member1": 3}),
+        (["double", "int"], encode_varint(3), {"member0": None, "member1": 3}),
         # The first one to which it can be promoted.
         (
             ["string", "float", "double"],
-            zigzag(3),
+            encode_varint(3),
             {"member0": None, "member1": 3.0, "member2": None},
         ),
-        (["null", "long"], zigzag(3), 3),
-        (["float", "double"], zigzag(3), 3.0),
+        (["null", "long"], encode_varint(3), 3),
+        (["float", "double"], encode_varint(3), 3.0),
     ],
 )
 def test_a_readers_union_takes_the_best_branch(reader, payload, value):
@@ -251,7 +251,7 @@ def test_a_readers_union_takes_records_by_full_name_then_by_fields_and_short_nam
     no_match = record(field("y", "int"), name="d.R")
 
     def member(*branches):
-        [row] = read(writer, list(branches), zigzag(1))
+        [row] = read(writer, list(branches), encode_varint(1))
         return [number for number in range(len(branches)) if row[f"member{number}"] is not None]
 
     assert [1] == member(one, writer, other)
@@ -310,8 +310,8 @@ def test_aliases_that_give_two_fields_one_name_are_refused():
     [
         ("null", b""),
         ("boolean", b"\1"),
-        ("int", zigzag(-(2**31))),
-        ("long", zigzag(2**63 - 1)),
+        ("int", encode_varint(-(2**31))),
+        ("long", encode_varint(2**63 - 1)),
         ("float", b"\0" * 4),
         ("double", b"\0" * 8),
         ("bytes", b"\6abc"),
@@ -322,16 +322,16 @@ def test_aliases_that_give_two_fields_one_name_are_refused():
         ({"type": "array", "items": "string"}, b"\2\2a\1\4\2b\0"),
         ({"type": "map", "values": "int"}, b"\2\2a\2\0"),
         # Items without bytes are counted, not visited: there may be 2^62 of them.
-        ({"type": "array", "items": "null"}, zigzag(2**62) + b"\0"),
+        ({"type": "array", "items": "null"}, encode_varint(2**62) + b"\0"),
         ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, b"\4\0"),
-        ({"type": "array", "items": record(name="I")}, zigzag(-(2**62)) + b"\0\0"),
+        ({"type": "array", "items": record(name="I")}, encode_varint(-(2**62)) + b"\0\0"),
         (record(field("x", "int"), field("y", "string"), name="I"), b"\2\2a"),
     ],
 )
 def test_a_field_that_the_reader_lacks_is_skipped(skipped, payload):
     """The fields behind it are read as if it were not there."""
     writer = record(field("gone", skipped), field("a", "int"))
-    assert [{"a": 9}] == read(writer, record(field("a", "int")), payload + zigzag(9))
+    assert [{"a": 9}] == read(writer, record(field("a", "int")), payload + encode_varint(9))
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_field_that_the_reader_lacks_is_skipped(skipped, payload):
         ("int", b"", "a value of 1 bytes is longer than the payload"),
         ("int", b"\x80", "a value of 1 bytes is longer"),
         ("int", b"\0\0", "bytes are left behind the value"),
-        ("int", zigzag(2**31), "a number has more bits than its type"),
+        ("int", encode_varint(2**31), "a number has more bits than its type"),
         ("int", b"\x80" * 5 + b"\1", "a number has more bits than its type"),
         ("long", b"\xff" * 9 + b"\2", "a number has more bits than its type"),
         ("long", b"\x80" * 10 + b"\1", "a number has more bits than its type"),
@@ -361,12 +361,12 @@ def test_a_field_that_the_reader_lacks_is_skipped(skipped, payload):
         ({"type": "array", "items": "int"}, b"\6\0", "a block of 3 items is longer"),
         (
             {"type": "array", "items": "null"},
-            zigzag(-(2**63)) + b"\0",
+            encode_varint(-(2**63)) + b"\0",
             "a block has more items than a long can count",
         ),
         ({"type": "map", "values": "int"}, b"\2\2\xff\0\0", "a string is not UTF-8"),
         (decimal(2), b"\2\x64", "a decimal has more than 2 digits"),
-        (TIMESTAMP, zigzag(2**62), "a timestamp is beyond the range of microseconds"),
+        (TIMESTAMP, encode_varint(2**62), "a timestamp is beyond the range of microseconds"),
         ({"type": "fixed", "name": "F", "size": 2}, b"a", "a value of 2 bytes is longer"),
     ],
 )

@@ -235,7 +235,7 @@ def test_an_invalid_schema_is_refused_with_the_place_and_the_problem(schema, pro
     ],
 )
 def test_a_text_that_is_not_json_is_refused(text, problem):
-    """Neither is JSON with a key twice, of which readers would take either."""
+    """JSON with a key twice is refused as well: readers disagree about which value counts."""
     with pytest.raises(SchemaError, match=problem):
         parse_schema(text)
 
