@@ -78,6 +78,7 @@ from spark_kafka_sink.errors import (
     NetworkError as NetworkError,
     NoOffsetForPartitionError as NoOffsetForPartitionError,
     OffsetOutOfRangeError as OffsetOutOfRangeError,
+    PayloadError as PayloadError,
     ProducerClosedError as ProducerClosedError,
     ProducerFencedError as ProducerFencedError,
     RebalanceInProgressError as RebalanceInProgressError,

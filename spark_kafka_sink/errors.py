@@ -1,6 +1,6 @@
 """Errors, as a small tree plus data.
 
-There are three branches: mistakes of the caller (`ConfigError`, `SchemaError`,
+There are three branches: mistakes of the caller (`ConfigError`, `SchemaError`, `PayloadError`,
 `SerializationError`, `RecordError`, `ProducerClosedError`), invalid bytes from the network
 (`DecodeError`), and error codes from a broker (`BrokerError`, which keeps the code even if it is
 unknown). Beside them are the transient conditions, `NetworkError` and `KafkaTimeoutError`,
@@ -42,6 +42,7 @@ __all__ = [
     "NetworkError",
     "NoOffsetForPartitionError",
     "OffsetOutOfRangeError",
+    "PayloadError",
     "ProducerClosedError",
     "ProducerFencedError",
     "RebalanceInProgressError",
@@ -467,6 +468,77 @@ class SchemaError(KafkaError, ValueError):
         ...
     spark_kafka_sink.errors.SchemaError: ...
     """
+
+
+class PayloadError(KafkaError, ValueError):
+    """A key or a value cannot be encoded as its schema demands, or not be decoded.
+
+    Retrying does not help. What is known of the place is in the attributes, and None stands for
+    the rest: `row` is the index of a written row, counted from 0, in the table or, under Spark, in
+    the task; `topic`, `partition` and `offset` are those of a record that was read; `schema_id` is
+    the id of the schema in the registry; `field` is the path of the field, such as
+    `value.lines[].price`.
+
+    The message consists of the place, `cause`, which says what is wrong, and `advice`, which says
+    what to do. It never contains the value.
+
+    >>> error = PayloadError("it is not UTF-8", field="value.name", advice="Correct it")
+    >>> print(error.about(topic="orders", partition=0, offset=42, schema_id=7))
+    topic 'orders', partition 0, offset 42, schema 7, value.name: it is not UTF-8. Correct it
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        row: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        schema_id: int | None = None,
+        field: str | None = None,
+        advice: str,
+    ) -> None:
+        """Build the message from the place, the cause and the advice."""
+        known = {
+            "row": row,
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "schema": schema_id,
+        }
+        places = [f"{name} {value!r}" for name, value in known.items() if value is not None]
+        location = ", ".join([*places, field] if field else places)
+        super().__init__(f"{location}: {cause}. {advice}" if location else f"{cause}. {advice}")
+        self.cause = cause
+        self.row = row
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.schema_id = schema_id
+        self.field = field
+        self.advice = advice
+
+    def about(
+        self,
+        *,
+        row: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        schema_id: int | None = None,
+    ) -> Self:
+        """Return the same error with more of its place; what is None remains as it is."""
+        return type(self)(
+            self.cause,
+            row=self.row if row is None else row,
+            topic=self.topic if topic is None else topic,
+            partition=self.partition if partition is None else partition,
+            offset=self.offset if offset is None else offset,
+            schema_id=self.schema_id if schema_id is None else schema_id,
+            field=self.field,
+            advice=self.advice,
+        )
 
 
 class ProducerClosedError(KafkaError):
