@@ -204,8 +204,7 @@ class StreamDriver:
             return start
         if max_offsets is None:
             return end
-        earliest = self._cluster.earliest(new_partitions(known, end))
-        return end.at(limit_offsets(max_offsets, known, end, earliest))
+        return end.at(limit_offsets(max_offsets, known, end, self._earliest_of_new(known, end)))
 
     def end_of_all(self) -> StreamOffsets:
         """Return the latest offsets, for PySpark 4.1, which tells neither start nor limit."""
@@ -277,6 +276,10 @@ class StreamDriver:
         }
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> Offsets:
+        """Return the earliest offsets of new partitions, without those that are gone again.
+
+        With AvailableNow they were listed at the first trigger, which may be hours ago.
+        """
         new = new_partitions(start, end)
         if not new:
             return {}

@@ -565,6 +565,17 @@ def test_available_now_continues_from_a_checkpoint(driver, client):
     assert (end, []) == next_batch(query, end)
 
 
+def test_available_now_survives_a_new_partition_that_is_gone_before_its_first_batch(driver, client):
+    """A limited batch, too, is planned without the partition, whose loss may be accepted."""
+    query = driver(failOnDataLoss="false")
+    query.is_available_now = True
+    start = query.initial()
+    grow(client, a=5, c=7)
+    end = query.next_end(start)
+    del client.logs[C]
+    assert ({A: 105, B: 10, C: 7}, [(0, 100, 105)]) == next_batch(query, end, max_offsets=20)
+
+
 def test_ranges_carry_the_ids_of_their_topic(driver):
     """A task can tell its topic from a later one of the same name."""
     query = driver(startingOffsets="earliest", minPartitions="4")
