@@ -112,6 +112,11 @@ class Password:
         return hash((Password, self.value))
 
 
+def plain_text(password: Password | None) -> str | None:
+    """Return the secret itself; None if it is not set."""
+    return None if password is None else password.value
+
+
 class Validator(Protocol):
     """A check of the values of a setting; its `str()` appears in docs, in the form of Kafka's."""
 

@@ -121,9 +121,17 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "network": {
         "exponential_backoff": (),
         "timeout_check": (),
+        "http_client": (),
+        "tls_contexts": (),
         "daemon_thread": ("timeout_check",),
-        "authentication": ("exponential_backoff", "timeout_check", "daemon_thread"),
-        "connection": ("timeout_check", "daemon_thread", "authentication"),
+        "authentication": (
+            "exponential_backoff",
+            "timeout_check",
+            "http_client",
+            "tls_contexts",
+            "daemon_thread",
+        ),
+        "connection": ("timeout_check", "tls_contexts", "daemon_thread", "authentication"),
         TOP: ("exponential_backoff", "timeout_check", "authentication", "connection"),
     },
     "producer": {
@@ -202,7 +210,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     "asyncio": _EVENT_LOOP,
     "socket": ("network/connection/*.py", "devbroker/net/server.py", "spark/worker.py"),
     "ssl": (
-        "network/authentication/*.py",
+        "network/http_client.py",
         "network/connection/*.py",
         "security/tls.py",
         "devbroker/net/server.py",

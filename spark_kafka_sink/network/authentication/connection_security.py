@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
+from spark_kafka_sink.config.config_def import plain_text
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
 from spark_kafka_sink.network.authentication.kerberos_tickets import begin_gssapi, check_gssapi
-from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.network.authentication.tokens import TokenProvider, token_source
+from spark_kafka_sink.network.tls_contexts import TlsContexts, tls_settings
 from spark_kafka_sink.security.kerberos import KerberosLogin
 from spark_kafka_sink.security.login import (
     Login,
@@ -27,15 +28,14 @@ from spark_kafka_sink.security.login import (
 from spark_kafka_sink.security.oauth_bearer import RefreshPolicy
 from spark_kafka_sink.security.redaction import errors_hiding, hide
 from spark_kafka_sink.security.sasl import Expiry
-from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from spark_kafka_sink.config.config_def import Password
     from spark_kafka_sink.config.security_settings import SecuritySettings
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.security.sasl import SaslClient
+    from spark_kafka_sink.security.tls import TlsSettings
 
 
 class SecurityPlan(NamedTuple):
@@ -49,7 +49,7 @@ def read_security(settings: SecuritySettings) -> SecurityPlan:
     """Parse the TLS and SASL settings as a whole; ConfigError if they are invalid."""
     try:
         return SecurityPlan(
-            _tls_settings(settings) if settings.uses_tls else None,
+            tls_settings(settings) if settings.uses_tls else None,
             _login(settings) if settings.uses_sasl else None,
         )
     except ValueError as error:
@@ -57,35 +57,16 @@ def read_security(settings: SecuritySettings) -> SecurityPlan:
         raise ConfigError(f"{settings.prefix}{problem}") from None
 
 
-def _tls_settings(settings: SecuritySettings) -> TlsSettings:
-    return TlsSettings(
-        protocol=settings.ssl_protocol,
-        enabled_protocols=settings.ssl_enabled_protocols,
-        cipher_suites=settings.ssl_cipher_suites,
-        check_hostname=bool(settings.ssl_endpoint_identification_algorithm),
-        truststore_type=settings.ssl_truststore_type,
-        truststore_location=settings.ssl_truststore_location,
-        truststore_password=_secret(settings.ssl_truststore_password),
-        truststore_certificates=_secret(settings.ssl_truststore_certificates),
-        keystore_type=settings.ssl_keystore_type,
-        keystore_location=settings.ssl_keystore_location,
-        keystore_password=_secret(settings.ssl_keystore_password),
-        keystore_key=_secret(settings.ssl_keystore_key),
-        keystore_certificate_chain=_secret(settings.ssl_keystore_certificate_chain),
-        key_password=_secret(settings.ssl_key_password),
-    )
-
-
 def _login(settings: SecuritySettings) -> Login:
     handler = settings.sasl_login_callback_handler_class
     login = read_login(
         settings.sasl_mechanism,
-        _secret(settings.sasl_jaas_config),
+        plain_text(settings.sasl_jaas_config),
         TokenSettings(
             handler=None if handler is None else handler.built_in or str(handler),
             url=settings.sasl_oauthbearer_token_endpoint_url,
             client_id=settings.sasl_oauthbearer_client_credentials_client_id,
-            client_secret=_secret(settings.sasl_oauthbearer_client_credentials_client_secret),
+            client_secret=plain_text(settings.sasl_oauthbearer_client_credentials_client_secret),
             scope=settings.sasl_oauthbearer_scope,
             urlencode=settings.sasl_oauthbearer_header_urlencode,
             subject_claim=settings.sasl_oauthbearer_sub_claim_name,
@@ -116,10 +97,6 @@ def _check_allowed(login: Login, token_endpoint: str | None) -> None:
             lists.check_ticket_cache(login.ticket_cache)
     except NotAllowedError as error:
         raise ValueError(f"{setting}: {error}") from None
-
-
-def _secret(password: Password | None) -> str | None:
-    return None if password is None else password.value
 
 
 def hidden_texts(settings: SecuritySettings, login: Login | None) -> frozenset[str]:

@@ -11,25 +11,28 @@ run on the event loop, as coroutine functions expect.
 from __future__ import annotations
 
 import asyncio
-import http.client
 import inspect
-import io
 import logging
 import os
 import random
 import re
-import ssl
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from spark_kafka_sink.config.allow_lists import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
-from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.network.daemon_thread import Outcome, SharedCall, in_daemon_thread
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.http_client import (
+    HttpError,
+    HttpFailure,
+    HttpRequest,
+    HttpTimeouts,
+    exchange,
+)
 from spark_kafka_sink.network.timeout_check import done_by
+from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.security.login import MskIamToken, TokenFile, UnsecuredToken
 from spark_kafka_sink.security.oauth_bearer import (
     ClientCredentials,
@@ -43,7 +46,7 @@ from spark_kafka_sink.security.sasl import moment
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
-    import socket
+    import ssl
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 
     from spark_kafka_sink.config.security_settings import SecuritySettings
@@ -62,7 +65,7 @@ _URL = "sasl.oauthbearer.token.endpoint.url"
 #: The default of the timeouts in seconds; the Java client would wait forever.
 DEFAULT_TIMEOUT: Final = 10.0
 #: The most bytes read of an endpoint's response; no token comes near this size.
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 #: The options of a login module about its token endpoint -> the settings of `TlsSettings`.
 _ENDPOINT_TLS = {
     f"ssl.{name.replace('_', '.')}": name
@@ -87,60 +90,9 @@ _MILLISECONDS: Final = 1000
 # --- a token request to an OAuth endpoint
 
 
-@dataclass(frozen=True, slots=True)
-class FetchTimeouts:
-    """The timeouts in seconds: for connecting to one address, and for the whole response."""
-
-    connect: float = DEFAULT_TIMEOUT
-    read: float = DEFAULT_TIMEOUT
-
-
-class _SocketUntil:
-    """A connected socket for http.client, all of whose operations share one deadline."""
-
-    def __init__(
-        self, connected: socket.socket, ends_at: float, clock: Callable[[], float]
-    ) -> None:
-        self._connected = connected
-        self._ends_at = ends_at
-        self._clock = clock
-
-    def in_time(self) -> socket.socket:
-        """Return the socket, its timeout set to the time left; TimeoutError if none is left."""
-        left = self._ends_at - self._clock()
-        if left <= 0:
-            raise TimeoutError
-        self._connected.settimeout(left)
-        return self._connected
-
-    def sendall(self, data: bytes) -> None:
-        self.in_time().sendall(data)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Answer(self))
-
-    def close(self) -> None:
-        """Leave the socket open: http.client closes it before it has read the response."""
-
-
-class _Answer(io.RawIOBase):
-    """The bytes received from a socket before its deadline."""
-
-    def __init__(self, source: _SocketUntil) -> None:
-        self._source = source
-
-    def readable(self) -> bool:
-        """Return True, as BufferedReader requires."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Wait for bytes and store them in the buffer."""
-        return self._source.in_time().recv_into(buffer)
-
-
 def fetch_token(
     credentials: ClientCredentials,
-    timeouts: FetchTimeouts,
+    timeouts: HttpTimeouts,
     tls_context: Callable[[], ssl.SSLContext],
     clock: Callable[[], float],
 ) -> str:
@@ -154,47 +106,29 @@ def fetch_token(
     Raises AuthenticationError if the endpoint refuses permanently or its certificate is not
     trusted, NetworkError if it may respond differently later; neither shows the secret.
     """
-    request = token_request(credentials)
-    parts = urlsplit(credentials.url)
-    host = parts.hostname or ""
-    connection = (
-        http.client.HTTPSConnection(
-            host, parts.port, timeout=timeouts.connect, context=tls_context()
-        )
-        if parts.scheme == "https"
-        else http.client.HTTPConnection(host, parts.port, timeout=timeouts.connect)
-    )
-    path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
-    awaited = f"no connection within {timeouts.connect:g} s (sasl.login.connect.timeout.ms)"
-    connected: socket.socket | None = None
+    asked = token_request(credentials)
+    request = HttpRequest("POST", asked.url, asked.headers, asked.body)
     try:
-        connection.connect()
-        awaited = f"no answer within {timeouts.read:g} s (sasl.login.read.timeout.ms)"
-        connected = connection.sock
-        connection.sock = _SocketUntil(connected, clock() + timeouts.read, clock)
-        connection.request("POST", path, body=request.body, headers=dict(request.headers))
-        response = connection.getresponse()
-        status, body = response.status, response.read(_MOST_BYTES)
-    except ssl.SSLCertVerificationError as error:
-        raise AuthenticationError(
-            f"the certificate of the token endpoint {credentials.endpoint} is not trusted, or is "
-            f"for another host ({error.verify_message}): check the ssl.truststore.* options of "
-            "the login module in sasl.jaas.config"
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if isinstance(error, TimeoutError):
-            reason = awaited
+        response = exchange(request, timeouts, tls_context, clock, max_bytes=_MAX_BYTES)
+    except HttpError as error:
+        if error.failure is HttpFailure.UNTRUSTED:
+            raise AuthenticationError(
+                f"the certificate of the token endpoint {credentials.endpoint} is not trusted, or "
+                f"is for another host ({error.reason}): check the ssl.truststore.* options of "
+                "the login module in sasl.jaas.config"
+            ) from None
+        late = {
+            HttpFailure.NO_CONNECTION: f"no connection within {timeouts.connect:g} s "
+            "(sasl.login.connect.timeout.ms)",
+            HttpFailure.NO_ANSWER: f"no answer within {timeouts.read:g} s "
+            "(sasl.login.read.timeout.ms)",
+        }
         # The library's message quotes a response that is not HTTP, and that may contain secrets.
         raise NetworkError(
             f"the request to the token endpoint {credentials.endpoint} failed: "
-            f"{credentials.quoted(reason)}"
+            f"{credentials.quoted(late.get(error.failure, error.reason))}"
         ) from None
-    finally:
-        connection.close()
-        if connected is not None:
-            connected.close()
-    return access_token(credentials, status, body)
+    return access_token(credentials, response.status, response.body)
 
 
 # --- tokens for Amazon MSK with IAM
@@ -361,7 +295,7 @@ def _from_endpoint(
     contexts = TlsContexts(
         endpoint_tls(login.tls_options), f"{settings.prefix}sasl.jaas.config: ", hidden
     )
-    timeouts = FetchTimeouts(
+    timeouts = HttpTimeouts(
         _seconds(settings.sasl_login_connect_timeout_ms),
         _seconds(settings.sasl_login_read_timeout_ms),
     )
@@ -388,7 +322,7 @@ def _from_endpoint(
 
 
 async def _fetched(
-    credentials: ClientCredentials, timeouts: FetchTimeouts, contexts: TlsContexts
+    credentials: ClientCredentials, timeouts: HttpTimeouts, contexts: TlsContexts
 ) -> Outcome:
     """Fetch a token once, within the two timeouts together.
 

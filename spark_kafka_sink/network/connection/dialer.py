@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.connection.host_resolver import Address, HostResolver
     from spark_kafka_sink.network.connection.transport import Transport
+    from spark_kafka_sink.network.tls_contexts import TlsContexts
 
 _THREAD: Final = "kafka-tls-files"
 #: The share of the connection setup time that reading the TLS files may take.

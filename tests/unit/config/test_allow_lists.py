@@ -24,7 +24,7 @@ from spark_kafka_sink.config.references import resolve_references
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.network.authentication import connection_security
 from spark_kafka_sink.network.authentication.connection_security import read_security
-from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
+from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.security.kerberos import KRB5_LOGIN_MODULE
 from spark_kafka_sink.security.tls import TlsSettings
 from tests.support.security.secured import MODULES, sasl

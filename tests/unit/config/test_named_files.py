@@ -19,7 +19,7 @@ from spark_kafka_sink.config.allow_lists import (
 )
 from spark_kafka_sink.errors import AuthenticationError, ConfigError
 from spark_kafka_sink.network.authentication.kerberos_tickets import _open_keytab
-from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
+from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.security.tls import TlsSettings
 
 NOT_REGULAR = "it is not a regular file"

@@ -13,12 +13,13 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.authentication import tls_contexts, tokens
+from spark_kafka_sink.network import tls_contexts
+from spark_kafka_sink.network.authentication import tokens
 from spark_kafka_sink.network.authentication.connection_security import ConnectionSecurity
-from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
 from spark_kafka_sink.network.connection.dialer import Dialer
 from spark_kafka_sink.network.connection.host_resolver import HostResolver
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.security.tls import TlsSettings
 from tests.support.network.scripted_transport import run_without_waiting
 

@@ -9,11 +9,8 @@ import threading
 import pytest
 
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
-from spark_kafka_sink.network.authentication.tokens import (
-    FetchTimeouts,
-    _SocketUntil,
-    fetch_token,
-)
+from spark_kafka_sink.network.authentication.tokens import fetch_token
+from spark_kafka_sink.network.http_client import HttpTimeouts, _SocketUntil
 from spark_kafka_sink.security.oauth_bearer import ClientCredentials
 from tests.support.security.secure_front import server_context
 from tests.support.security.secured import jaas
@@ -190,7 +187,7 @@ def drip(monkeypatch, answer, seconds):
     client = ClientCredentials(url="http://localhost/token", client_id="a", client_secret="b")  # noqa: S106
     try:
         return dripping, fetch_token(
-            client, FetchTimeouts(read=seconds), ssl.create_default_context, lambda: dripping.now
+            client, HttpTimeouts(10, seconds), ssl.create_default_context, lambda: dripping.now
         )
     except NetworkError as error:
         return dripping, str(error)

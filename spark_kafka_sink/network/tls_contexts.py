@@ -11,17 +11,38 @@ import logging
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.allow_lists import read_named_file
+from spark_kafka_sink.config.config_def import plain_text
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.security.redaction import hide
-from spark_kafka_sink.security.tls import tls_context
+from spark_kafka_sink.security.tls import TlsSettings, tls_context
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Collection
 
-    from spark_kafka_sink.security.tls import TlsSettings
+    from spark_kafka_sink.config.security_settings import SecuritySettings
 
 logger = logging.getLogger(__name__)
+
+
+def tls_settings(settings: SecuritySettings) -> TlsSettings:
+    """Return the `ssl.*` settings of a client; ValueError if they contradict each other."""
+    return TlsSettings(
+        protocol=settings.ssl_protocol,
+        enabled_protocols=settings.ssl_enabled_protocols,
+        cipher_suites=settings.ssl_cipher_suites,
+        check_hostname=bool(settings.ssl_endpoint_identification_algorithm),
+        truststore_type=settings.ssl_truststore_type,
+        truststore_location=settings.ssl_truststore_location,
+        truststore_password=plain_text(settings.ssl_truststore_password),
+        truststore_certificates=plain_text(settings.ssl_truststore_certificates),
+        keystore_type=settings.ssl_keystore_type,
+        keystore_location=settings.ssl_keystore_location,
+        keystore_password=plain_text(settings.ssl_keystore_password),
+        keystore_key=plain_text(settings.ssl_keystore_key),
+        keystore_certificate_chain=plain_text(settings.ssl_keystore_certificate_chain),
+        key_password=plain_text(settings.ssl_key_password),
+    )
 
 
 class TlsContexts:

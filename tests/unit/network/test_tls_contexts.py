@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.network.authentication.tls_contexts import TlsContexts
+from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.security.tls import TlsSettings
 
 
