@@ -39,6 +39,12 @@ from spark_kafka_sink.config.producer_config import (  # noqa: E402
     PRODUCER_CONFIG_DEF,
     REFUSED,
 )
+from spark_kafka_sink.config.registry_settings import (  # noqa: E402
+    REFUSED_REGISTRY,
+    REGISTRY_CONFIG_DEF,
+    REGISTRY_PREFIX,
+    REGISTRY_REFERENCE_SETTINGS,
+)
 from spark_kafka_sink.config.security_settings import (  # noqa: E402
     REFERENCE_SETTINGS,
     REFUSED_SECURITY,
@@ -122,6 +128,7 @@ def pages() -> dict[Path, str]:
         reference / "consumer-settings.md": consumer_settings_page(),
         reference / "group-consumer-settings.md": group_consumer_settings_page(),
         reference / "admin-settings.md": admin_settings_page(),
+        reference / "registry-settings.md": registry_settings_page(),
         reference / "errors.md": errors_page(),
         reference / "metrics.md": metrics_page(),
         package_map: with_part(package_map.read_text(), "layers", layers_map()),
@@ -181,7 +188,7 @@ def settings_page() -> str:
         "## TLS and SASL",
         "The [guide](../guides/security.md) shows them at work. Settings of the type `password`, "
         "and "
-        + _names(sorted(REFERENCE_SETTINGS - _passwords()))
+        + _names(sorted(REFERENCE_SETTINGS - _passwords(SECURITY_CONFIG_DEF)))
         + ", may be [references](../guides/security.md#secrets-by-reference) such as "
         "`${env:NAME}`.",
         *_settings(SECURITY_CONFIG_DEF),
@@ -273,6 +280,28 @@ def admin_settings_page() -> str:
     )
 
 
+def registry_settings_page() -> str:
+    """Return the page of the settings of a Schema Registry."""
+    return _page(
+        "Schema Registry settings",
+        "The settings of the client of a Schema Registry, under the names that Confluent's clients "
+        f"have for them. In the options of Spark, put `{REGISTRY_PREFIX}` in front of the name. A "
+        "setting that is not supported is an error that gives the reason, and an unknown one is an "
+        "error that suggests the nearest known name.",
+        "Settings of the type `password`, and "
+        + _names(sorted(REGISTRY_REFERENCE_SETTINGS - _passwords(REGISTRY_CONFIG_DEF)))
+        + ", may be [references](../guides/security.md#secrets-by-reference) such as "
+        "`${env:NAME}`.",
+        *_general_settings(REGISTRY_CONFIG_DEF),
+        "## TLS",
+        "They are [those of the producer](producer-settings.md#tls-and-sasl): all that begin with "
+        "`ssl.`.",
+        *_not_supported(
+            {name: row for name, row in REFUSED_REGISTRY.items() if name not in REFUSED_SECURITY}
+        ),
+    )
+
+
 def _general_settings(table: ConfigDef) -> list[str]:
     return ["## General", *_settings(key for key in table if key.name not in SECURITY_CONFIG_DEF)]
 
@@ -303,8 +332,8 @@ def _facts(key: ConfigKey) -> str:
     return " ".join(f"**{name}:** {fact}." for name, fact in facts.items() if fact)
 
 
-def _passwords() -> set[str]:
-    return {key.name for key in SECURITY_CONFIG_DEF if key.type.value == "password"}
+def _passwords(table: ConfigDef) -> set[str]:
+    return {key.name for key in table if key.type.value == "password"}
 
 
 def _refused(settings: Mapping[str, RefusedSetting], prefix: str = "") -> str:

@@ -1,10 +1,10 @@
 """What options may read, import and contact: allow-lists in environment variables, and files.
 
 Options can make this process read files and environment variables (references, key stores, keytabs,
-tokens), import code (plug-ins) and send requests (token endpoints). A service that accepts options
-from its users can restrict this with these variables, as system properties restrict Java's client
-(CVE-2024-31141, CVE-2025-27817). They must be set wherever options are read: on the driver and on
-the executors.
+tokens), import code (plug-ins) and send requests (token endpoints, Schema Registries). A service
+that accepts options from its users can restrict this with these variables, as system properties
+restrict Java's client (CVE-2024-31141, CVE-2025-27817). They must be set wherever options are read:
+on the driver and on the executors.
 
 Each variable holds a comma-separated list. A variable that is not set restricts nothing; one that
 is empty or `none` allows nothing.
@@ -41,7 +41,8 @@ VARIABLES: Final = f"{_PREFIX}VARIABLES"
 #: Files, and directories with everything in them, for references, key stores, keytabs, tokens and
 #: reports (`allowed.paths` of Kafka's providers, org.apache.kafka.sasl.oauthbearer.allowed.files).
 PATHS: Final = f"{_PREFIX}PATHS"
-#: Token endpoints; an exact match (org.apache.kafka.sasl.oauthbearer.allowed.urls).
+#: Token endpoints, Schema Registries without credentials in their URLs, and proxies for these; an
+#: exact match (org.apache.kafka.sasl.oauthbearer.allowed.urls).
 URLS: Final = f"{_PREFIX}URLS"
 #: Login modules, by Java's names (org.apache.kafka.allowed.login.modules).
 LOGIN_MODULES: Final = f"{_PREFIX}LOGIN_MODULES"
@@ -119,7 +120,7 @@ class AllowLists:
         self.check_path(path)
 
     def check_url(self, url: str) -> None:
-        """Check a token endpoint."""
+        """Check a token endpoint, a registry, or its proxy."""
         self._check(url, URLS, self._entries(URLS))
 
     def check_login_module(self, java_class: str) -> None:

@@ -14,6 +14,7 @@ from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF, KAFKA_CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.registry_settings import REGISTRY_CONFIG_DEF, REGISTRY_PREFIX
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 
@@ -30,6 +31,7 @@ TABLES: Final[dict[str, tuple[ConfigDef, str]]] = {
     "consumer": (CONSUMER_CONFIG_DEF, KAFKA_PREFIX),
     "admin": (ADMIN_CONFIG_DEF, ""),
     "group-consumer": (KAFKA_CONSUMER_CONFIG_DEF, ""),
+    "registry": (REGISTRY_CONFIG_DEF, REGISTRY_PREFIX),
 }
 
 
@@ -37,7 +39,7 @@ def options_table(table: str) -> str:
     """Return one of `TABLES`.
 
     They are the sink's own options, the producer's settings, the source's own options, the settings
-    of reads, the admin client's, and those of `KafkaConsumer`.
+    of reads, the admin client's, those of `KafkaConsumer`, and those of a Schema Registry.
     """
     rows, prefix = TABLES[table]
     return rows.to_markdown(prefix=prefix)

@@ -6,6 +6,7 @@ from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF
 from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF, KAFKA_CONSUMER_CONFIG_DEF
 from spark_kafka_sink.config.options_table import main, options_table
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.registry_settings import REGISTRY_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 
@@ -13,7 +14,7 @@ from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 def test_all_tables_are_printed(capsys):
     """Without an argument, all tables are printed."""
     assert 0 == main([])
-    names = ("sink", "kafka", "source", "consumer", "admin", "group-consumer")
+    names = ("sink", "kafka", "source", "consumer", "admin", "group-consumer", "registry")
     assert "\n".join(map(options_table, names)) == capsys.readouterr().out
 
 
@@ -29,7 +30,7 @@ def test_an_unknown_table_is_rejected(capsys):
         main(["spark"])
     assert (
         "there is no table 'spark': choose sink or kafka or source or consumer or admin or "
-        "group-consumer" in capsys.readouterr().err
+        "group-consumer or registry" in capsys.readouterr().err
     )
 
 
@@ -42,6 +43,7 @@ def test_an_unknown_table_is_rejected(capsys):
         ("consumer", [f"kafka.{name}" for name in CONSUMER_CONFIG_DEF.names]),
         ("admin", ADMIN_CONFIG_DEF.names),
         ("group-consumer", KAFKA_CONSUMER_CONFIG_DEF.names),
+        ("registry", [f"schema.registry.{name}" for name in REGISTRY_CONFIG_DEF.names]),
     ],
 )
 def test_every_option_has_a_row(table, names):
