@@ -86,6 +86,7 @@ from spark_kafka_sink.errors import (
     RecordError as RecordError,
     RecordTooLargeError as RecordTooLargeError,
     SchemaError as SchemaError,
+    SchemaRegistryError as SchemaRegistryError,
     SerializationError as SerializationError,
     TransactionAbortableError as TransactionAbortableError,
     TransactionAbortedError as TransactionAbortedError,

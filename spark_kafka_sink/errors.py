@@ -4,8 +4,9 @@ There are three branches: mistakes of the caller (`ConfigError`, `SchemaError`, 
 `SerializationError`, `RecordError`, `ProducerClosedError`), invalid bytes from the network
 (`DecodeError`), and error codes from a broker (`BrokerError`, which keeps the code even if it is
 unknown). Beside them are the transient conditions, `NetworkError` and `KafkaTimeoutError`,
-`AuthenticationError`, which may come from either side, and what happens to a consumer: its group
-rebalances (`CommitFailedError`, `RebalanceInProgressError`), or its position is not in the log
+`AuthenticationError`, which may come from either side, `SchemaRegistryError`, whose attributes are
+those of the registry's response, and what happens to a consumer: its group rebalances
+(`CommitFailedError`, `RebalanceInProgressError`), or its position is not in the log
 (`NoOffsetForPartitionError`, `OffsetOutOfRangeError`).
 
 Whether a retry may help is an attribute, `retriable`, and does not depend on the error's type.
@@ -50,6 +51,7 @@ __all__ = [
     "RecordError",
     "RecordTooLargeError",
     "SchemaError",
+    "SchemaRegistryError",
     "SerializationError",
     "TransactionAbortableError",
     "TransactionAbortedError",
@@ -202,6 +204,34 @@ class CorruptRecordError(DecodeError):
     >>> isinstance(error, DecodeError)
     True
     """
+
+
+class SchemaRegistryError(KafkaError):
+    """A Schema Registry refused a request, cannot be reached, or holds what cannot be used.
+
+    `status` is the status of its response, and `error_code` the code of Confluent's registry in it;
+    each is None if there is none. 40401 means that the registry does not know the subject, 40402
+    the version, and 40403 the schema. `retriable` says whether the same request may succeed later.
+    The message names the request, but never credentials.
+
+    >>> error = SchemaRegistryError("there is no schema 7", status=404, error_code=40403)
+    >>> error.status, error.error_code, error.retriable
+    (404, 40403, False)
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        error_code: int | None = None,
+        retriable: bool = False,
+    ) -> None:
+        """Store what the registry answered beside the message."""
+        super().__init__(message)
+        self.status = status
+        self.error_code = error_code
+        self.retriable = retriable
 
 
 class UnsupportedVersionError(KafkaError):

@@ -45,6 +45,8 @@ LAYERS: dict[str, frozenset[str]] = {
     # Payloads to columns of Arrow, and back.
     "formats": _BOTTOM | {"record"},
     "network": _BOTTOM | {"config", "protocol", "security"},
+    # HTTP over TLS is all that it shares with the connections to brokers.
+    "registry": _BOTTOM | {"config", "security", "network.http_client", "network.tls_contexts"},
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics", "arguments"},
     "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics", "arguments"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config", "arguments"},
@@ -226,6 +228,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "record/arrow/*.py",
         "consumer/*.py",
         "formats/*/*.py",
+        "registry/framing.py",
         "spark/sink/*.py",
         "spark/source/*.py",
     ),
@@ -238,6 +241,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "admin/blocking_client.py",
         "cluster_command.py",
         "devbroker/net/server.py",
+        "registry/*.py",
         "spark/idle_cache.py",
         "spark/sink/*.py",
         "spark/source/*.py",

@@ -1,0 +1,144 @@
+"""The framing of payloads: how the bytes of a key or a value name their schema.
+
+Confluent's framing is a byte 0 and the id of the schema as a big-endian int32; the payload follows.
+Whole columns are read at once. Other framings are refused by name, and what looks like one of them
+is named in the error.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.registry.schemas import MAX_ID
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: The magic byte, and the id of the schema.
+_PREFIX: Final = struct.Struct(">bi")
+PREFIX_BYTES: Final = _PREFIX.size
+_MAGIC: Final = 0
+#: The headers of Confluent's newer framing, whose payloads have no prefix (their own GUID may be in
+#: a prefix as well, after this byte).
+SCHEMA_ID_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
+_GUID_MAGIC: Final = 1
+#: AWS Glue: the version of the header, the compression, and a UUID.
+_GLUE_PREFIXES: Final = (b"\x03\x00", b"\x03\x05")
+#: The marker of Avro's single-object encoding, before a fingerprint of the schema.
+_SINGLE_OBJECT: Final = b"\xc3\x01"
+
+
+class Framing(StrEnum):
+    """The framings that are supported."""
+
+    CONFLUENT = "confluent"
+    NONE = "none"
+
+    @classmethod
+    def read(cls, text: str, option: str) -> Framing:
+        """Return the framing of a name; ConfigError, which names the option, if there is none."""
+        name = text.strip().lower()
+        if name in list(cls):
+            return cls(name)
+        if name in _REFUSED:
+            raise ConfigError(f"{option}={name} is not supported yet: {_REFUSED[name]}")
+        raise ConfigError(f"{option} must be one of: {', '.join(cls)}, not {text!r}")
+
+
+_REFUSED: Final = {
+    "header": "write with the schema's id in the payload, which is the default of Confluent's "
+    "serializers (PrefixSchemaIdSerializer)",
+    "glue": "AWS Glue's schemas have UUIDs and another prefix",
+    "apicurio": "set Apicurio's serializers to Confluent's format (apicurio.registry.as-confluent "
+    "with 4-byte ids), then use confluent",
+}
+
+
+class Unframed(IntEnum):
+    """What stands in place of an id for a row that has none."""
+
+    NULL = -1
+    #: Fewer bytes than the prefix has.
+    TOO_SHORT = -2
+    #: The first byte is not 0.
+    OTHER_MAGIC = -3
+    NEGATIVE_ID = -4
+
+
+def prefix(schema_id: int) -> bytes:
+    """Return the five bytes before a payload; ValueError for an id that none can have."""
+    if not 0 <= schema_id <= MAX_ID:
+        raise ValueError(f"the id of a schema is between 0 and {MAX_ID}, not {schema_id}")
+    return _PREFIX.pack(_MAGIC, schema_id)
+
+
+def schema_ids(payloads: Any) -> npt.NDArray[np.int64]:
+    """Return the ids of the schemas of a `pyarrow.BinaryArray`, one for each row.
+
+    A row without an id has one of `Unframed`. Large binary arrays are read, too. Raises TypeError
+    for an array of another type.
+    """
+    if not (pa.types.is_binary(payloads.type) or pa.types.is_large_binary(payloads.type)):
+        raise TypeError(f"payloads are an array of binary, not {payloads.type}")
+    rows = len(payloads)
+    ids = np.full(rows, Unframed.NULL, np.int64)
+    if not rows:
+        return ids
+    _, offsets_buffer, data_buffer = payloads.buffers()
+    kind = np.int32 if pa.types.is_binary(payloads.type) else np.int64
+    offsets = np.frombuffer(
+        offsets_buffer, kind, rows + 1, payloads.offset * np.dtype(kind).itemsize
+    )
+    valid = np.asarray(payloads.is_valid())
+    long_enough = valid & (np.diff(offsets) >= PREFIX_BYTES)
+    ids[valid & ~long_enough] = Unframed.TOO_SHORT
+    positions = np.flatnonzero(long_enough)
+    if not len(positions):
+        return ids
+    data = np.frombuffer(data_buffer, np.uint8)
+    # A window of five bytes at each position, of which only those of the rows are copied.
+    prefixes = np.lib.stride_tricks.sliding_window_view(data, PREFIX_BYTES)[offsets[positions]]
+    found = np.ascontiguousarray(prefixes[:, 1:]).view(">i4").ravel().astype(np.int64)
+    found[found < 0] = Unframed.NEGATIVE_ID
+    found[prefixes[:, 0] != _MAGIC] = Unframed.OTHER_MAGIC
+    ids[positions] = found
+    return ids
+
+
+def why_unframed(payload: bytes) -> str:
+    """Return why a payload has no id, as the end of a sentence that begins with "it"."""
+    if payload.startswith(_GLUE_PREFIXES):
+        return "seems to have the framing of AWS Glue's registry, which is not supported yet"
+    if payload.startswith(_SINGLE_OBJECT):
+        return "seems to have Avro's single-object encoding, which is not supported yet"
+    if len(payload) < PREFIX_BYTES:
+        return (
+            f"has {len(payload)} bytes, fewer than the {PREFIX_BYTES} of the framing of a registry"
+        )
+    magic, schema_id = _PREFIX.unpack_from(payload)
+    if magic == _GUID_MAGIC:
+        return "seems to have a GUID for its schema (Confluent's V1), which is not supported yet"
+    if magic != _MAGIC:
+        return f"begins with the byte {payload[0]}, not with the byte 0 of a registry's framing"
+    return f"has the id {schema_id} for its schema, and ids are not negative"
+
+
+def first_with_schema_id_header(headers: Any, part: str) -> int | None:
+    """Return the first row whose headers name a schema for its `part` (key or value).
+
+    `headers` is the column of lists of headers; None if no row does. The payload of such a row has
+    no prefix, but may look as if it had.
+    """
+    entries = headers.flatten()
+    named = pc.equal(pc.struct_field(entries, "key"), pa.scalar(SCHEMA_ID_HEADERS[part]))
+    position = pc.index(named, True).as_py()
+    if position < 0:
+        return None
+    return int(headers.value_parent_indices()[position].as_py())

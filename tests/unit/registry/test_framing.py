@@ -1,0 +1,124 @@
+"""The framing of payloads, by rows and by columns."""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.registry.framing import (
+    Framing,
+    Unframed,
+    first_with_schema_id_header,
+    prefix,
+    schema_ids,
+    why_unframed,
+)
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def test_a_prefix_is_that_of_confluents_serializers():
+    """A byte 0 precedes the id, which is a big-endian int32."""
+    assert b"\x00\x00\x00\x01\x02" == prefix(258)
+    assert b"\x00\x7f\xff\xff\xff" == prefix(2**31 - 1)
+
+
+@pytest.mark.parametrize("schema_id", [-1, 2**31])
+def test_an_id_that_does_not_fit_has_no_prefix(schema_id):
+    """Ids are int32 and not negative."""
+    with pytest.raises(ValueError, match="between 0 and 2147483647"):
+        prefix(schema_id)
+
+
+def expected_id(payload):
+    """Return what one row has, read by itself."""
+    if payload is None:
+        return Unframed.NULL
+    if len(payload) < 5:
+        return Unframed.TOO_SHORT
+    magic, schema_id = struct.unpack(">Bi", payload[:5])
+    if magic:
+        return Unframed.OTHER_MAGIC
+    return Unframed.NEGATIVE_ID if schema_id < 0 else schema_id
+
+
+PAYLOADS = st.lists(
+    st.none()
+    | st.binary(max_size=8)
+    | st.builds(lambda rest: b"\x00" + rest, st.binary(max_size=12))
+    | st.builds(lambda number: prefix(number) + b"rest", st.integers(0, 2**31 - 1))
+)
+
+
+@given(PAYLOADS, st.sampled_from([pa.binary(), pa.large_binary()]), st.integers(0, 3))
+def test_a_column_has_the_ids_of_its_rows(payloads, kind, start):
+    """Null rows, rows without an id, slices and large arrays are read like single rows."""
+    column = pa.array(payloads, kind).slice(min(start, len(payloads)))
+    assert [expected_id(each) for each in payloads[start:]] == schema_ids(column).tolist()
+
+
+def test_ids_are_read_from_binary_columns_only():
+    """An array of texts is a mistake of the caller."""
+    with pytest.raises(TypeError, match="array of binary, not string"):
+        schema_ids(pa.array(["a"]))
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", "has 0 bytes, fewer than the 5"),
+        (b"\x00\x00", "has 2 bytes, fewer than the 5"),
+        (b'{"id": 1}', "begins with the byte 123, not with the byte 0"),
+        (b"\x00\xff\xff\xff\xff!", "has the id -1 for its schema"),
+        (b"\x01" + bytes(16), "seems to have a GUID"),
+        (b"\x03\x05" + bytes(16), "seems to have the framing of AWS Glue's registry"),
+        (b"\xc3\x01" + bytes(8), "seems to have Avro's single-object encoding"),
+    ],
+)
+def test_a_payload_without_an_id_is_explained(payload, reason):
+    """The reason names another framing if it looks like one, and no content."""
+    assert why_unframed(payload).startswith(reason)
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_header_that_names_the_schema_is_found(part):
+    """The first row with the header of the part is found, also in a slice and after nulls."""
+    rows = [
+        None,
+        [],
+        [{"key": "other", "value": b"x"}, {"key": None, "value": None}],
+        [{"key": "a", "value": b""}, {"key": f"__{part}_schema_id", "value": b"\x01"}],
+    ]
+    headers = pa.array(rows, HEADERS)
+    assert 3 == first_with_schema_id_header(headers, part)
+    assert 1 == first_with_schema_id_header(headers.slice(2), part)
+    assert first_with_schema_id_header(headers.slice(0, 3), part) is None
+    other = "key" if part == "value" else "value"
+    assert first_with_schema_id_header(headers, other) is None
+
+
+@pytest.mark.parametrize("text", ["confluent", " Confluent", "NONE"])
+def test_a_framing_is_read_by_its_name(text):
+    """Case and spaces around it do not matter."""
+    assert Framing(text.strip().lower()) == Framing.read(text, "valueFraming")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("glue", "valueFraming=glue is not supported yet: AWS Glue's schemas have UUIDs"),
+        ("header", "valueFraming=header is not supported yet: write with the schema's id"),
+        ("apicurio", "valueFraming=apicurio is not supported yet: set Apicurio's serializers"),
+        ("other", "valueFraming must be one of: confluent, none, not 'other'"),
+    ],
+)
+def test_another_framing_is_refused_by_name(text, message):
+    """Known framings have a reason, and all others the list of those that there are."""
+    with pytest.raises(ConfigError) as caught:
+        Framing.read(text, "valueFraming")
+    assert str(caught.value).startswith(message)
