@@ -71,6 +71,16 @@ class StreamOffsets(dict[TopicPartition, int]):
             },
         )
 
+    def remaining(
+        self, partitions: Collection[TopicPartition], topic_ids: Mapping[str, UUID]
+    ) -> StreamOffsets:
+        """Return the offsets of those of `partitions` that still have the same logs."""
+        existing = frozenset(partitions)
+        replaced = StreamOffsets({}, topic_ids).replaced(self)
+        return self.at(
+            {partition: at for partition, at in self.items() if partition in existing}
+        ).without(replaced)
+
     def is_still(self, start: StreamOffsets) -> bool:
         """Return whether there is nothing to read from `start` up to these offsets, the latest.
 

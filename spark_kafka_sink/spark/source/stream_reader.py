@@ -142,7 +142,8 @@ class StreamDriver:
         #: The latest offsets as last seen, for the progress of the query.
         self.latest: Offsets | None = None
         self.is_available_now = False
-        #: With AvailableNow: the latest offsets of the first trigger, at which the query ends.
+        #: With AvailableNow: the latest offsets of the first trigger, at which the query ends, of
+        #: the partitions that there have been ever since.
         self._target: StreamOffsets | None = None
         for warning in options.warnings:
             logger.warning("Kafka: %s", warning)
@@ -204,7 +205,8 @@ class StreamDriver:
             return start
         if max_offsets is None:
             return end
-        return end.at(limit_offsets(max_offsets, known, end, self._earliest_of_new(known, end)))
+        earliest = self._cluster.earliest(new_partitions(known, end))
+        return end.at(limit_offsets(max_offsets, known, end, earliest))
 
     def end_of_all(self) -> StreamOffsets:
         """Return the latest offsets, for PySpark 4.1, which tells neither start nor limit."""
@@ -214,9 +216,12 @@ class StreamDriver:
         return reached if reached is not None and latest.is_still(reached) else latest
 
     def _latest(self, known: Offsets) -> StreamOffsets:
+        partitions = self._cluster.remaining_partitions()
         if self._target is not None:
+            # Whatever is gone from now on is lost for this query, even if it comes back.
+            self._target = self._target.remaining(partitions, self._cluster.topic_ids(partitions))
             return self._target
-        latest = self._cluster.latest(self._cluster.remaining_partitions(), known)
+        latest = self._cluster.latest(partitions, known)
         if self.is_available_now:
             self._target = latest
         return latest
@@ -276,10 +281,6 @@ class StreamDriver:
         }
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> Offsets:
-        """Return the earliest offsets of new partitions, without those that are gone again.
-
-        With AvailableNow they were listed at the first trigger, which may be hours ago.
-        """
         new = new_partitions(start, end)
         if not new:
             return {}

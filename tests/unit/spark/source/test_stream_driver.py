@@ -565,15 +565,52 @@ def test_available_now_continues_from_a_checkpoint(driver, client):
     assert (end, []) == next_batch(query, end)
 
 
-def test_available_now_survives_a_new_partition_that_is_gone_before_its_first_batch(driver, client):
-    """A limited batch, too, is planned without the partition, whose loss may be accepted."""
-    query = driver(failOnDataLoss="false")
+def test_available_now_fails_before_a_task_if_a_partition_is_gone(driver, client):
+    """A partition that is deleted during the query is a loss, and no task waits for it."""
+    query = driver(startingOffsets="earliest")
+    query.is_available_now = True
+    _, end, _ = first_batch(query, max_offsets=20)
+    del client.logs[A]
+    with pytest.raises(DataLossError, match=r"t-0: the partition is gone, .* offset 18 "):
+        next_batch(query, end, max_offsets=20)
+
+
+def test_available_now_goes_on_without_a_partition_that_is_gone(driver, client):
+    """If the loss is accepted, the limit is for the rest; what comes back is for the next run."""
+    query = driver(startingOffsets="earliest", failOnDataLoss="false")
+    query.is_available_now = True
+    _, end, _ = first_batch(query, max_offsets=11)
+    log = client.logs.pop(A)
+    end, found = next_batch(query, end, max_offsets=5)
+    assert ({B: 6}, [(1, 1, 6)]) == (end, found)
+    client.logs[A] = log
+    end, found = next_batch(query, end, max_offsets=5)
+    assert ({B: 10}, [(1, 6, 10)]) == (end, found)
+    assert (end, []) == next_batch(query, end, max_offsets=5)
+
+
+def test_available_now_leaves_a_topic_made_again_to_the_next_run(driver, client):
+    """The old topic is a loss. The records of the new one are not those up to the target."""
+    client.topic_ids["t"] = UUID(int=1)
+    query = driver(startingOffsets="earliest", failOnDataLoss="false")
+    query.is_available_now = True
+    _, end, _ = first_batch(query, max_offsets=11)
+    client.topic_ids["t"] = UUID(int=2)
+    assert ({}, []) == next_batch(query, end, max_offsets=11)
+    again = driver(failOnDataLoss="false")
+    again.is_available_now = True
+    assert [(0, 0, 100), (1, 0, 10)] == next_batch(again, StreamOffsets({}))[1]
+
+
+def test_available_now_forgets_a_new_partition_that_is_gone_before_its_first_batch(driver, client):
+    """A limited batch, too, is planned without the partition; nothing of it has been read."""
+    query = driver()
     query.is_available_now = True
     start = query.initial()
     grow(client, a=5, c=7)
     end = query.next_end(start)
     del client.logs[C]
-    assert ({A: 105, B: 10, C: 7}, [(0, 100, 105)]) == next_batch(query, end, max_offsets=20)
+    assert ({A: 105, B: 10}, [(0, 100, 105)]) == next_batch(query, end, max_offsets=20)
 
 
 def test_ranges_carry_the_ids_of_their_topic(driver):
