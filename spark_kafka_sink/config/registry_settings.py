@@ -85,6 +85,7 @@ _REFUSED_SOURCES: Final = {
     "bearer.auth.token",
     "OAUTHBEARER": "tokens are not requested for a registry: set bearer.auth.token",
     "CUSTOM": "providers of tokens cannot be named here: set bearer.auth.token",
+    "UAMI": "tokens are not requested for a registry: set bearer.auth.token",
 }
 
 _SET_TIMEOUT: Final = RefusedSetting(
@@ -101,15 +102,30 @@ _NO_TOKENS: Final = RefusedSetting(
     "tokens are not requested for a registry: set bearer.auth.token, which may be a reference"
 )
 
+_NO_CACHE: Final = RefusedSetting(
+    "a schema is kept as long as the process lives, and nothing else is: neither which version is "
+    "the latest nor a failure"
+)
+
 #: The settings of Confluent's clients that are not supported: why, and what to set instead.
 REFUSED_REGISTRY: Final[Mapping[str, RefusedSetting]] = {
     "auto.register.schemas": RefusedSetting("set the option autoRegisterSchemas", ("false",)),
+    "bearer.auth.cache.expiry.buffer.seconds": _NO_TOKENS,
     "bearer.auth.client.id": _NO_TOKENS,
     "bearer.auth.client.secret": _NO_TOKENS,
+    "bearer.auth.custom.provider.class": _NO_TOKENS,
     "bearer.auth.issuer.endpoint.url": _NO_TOKENS,
     "bearer.auth.scope": _NO_TOKENS,
+    "bearer.auth.uami.endpoint.url": _NO_TOKENS,
+    "cache.capacity": _NO_CACHE,
+    "cache.latest.ttl.sec": _NO_CACHE,
     "http.connect.timeout.ms": _SET_TIMEOUT,
     "http.read.timeout.ms": _SET_TIMEOUT,
+    "latest.cache.ttl.sec": _NO_CACHE,
+    "missing.cache.size": _NO_CACHE,
+    "missing.id.cache.ttl.sec": _NO_CACHE,
+    "missing.schema.cache.ttl.sec": _NO_CACHE,
+    "missing.version.cache.ttl.sec": _NO_CACHE,
     "normalize.schemas": RefusedSetting("set the option normalizeSchemas", ("false",)),
     "proxy.host": _SET_PROXY,
     "proxy.port": _SET_PROXY,
@@ -117,6 +133,11 @@ REFUSED_REGISTRY: Final[Mapping[str, RefusedSetting]] = {
     "ssl.certificate.location": _SET_KEYSTORE,
     "ssl.key.location": _SET_KEYSTORE,
     "timeout": _SET_TIMEOUT,
+    "url.randomize": RefusedSetting("URLs are asked in the given order", ("false",)),
+    "use.apache.http.client": RefusedSetting("there is one client", ("false",)),
+    "use.latest.version": RefusedSetting(
+        "set the option valueSchema or keySchema to latest", ("false",)
+    ),
     **{name: row for name, row in REFUSED_SECURITY.items() if name.startswith("ssl.")},
 }
 

@@ -202,7 +202,7 @@ class SchemaRegistryClient:
         if not schema.references:
             return schema
         found: dict[tuple[str, int], RegisteredSchema] = {}
-        self._collect(schema, parent, found, ())
+        self._collect(schema, parent, found, set(), ())
         return replace(schema, dependencies=tuple(found.values()))
 
     def _collect(
@@ -210,20 +210,25 @@ class SchemaRegistryClient:
         schema: RegisteredSchema,
         parent: str | None,
         found: dict[tuple[str, int], RegisteredSchema],
+        names: set[str],
         chain: tuple[tuple[str, int], ...],
     ) -> None:
-        """Add the schemas that a schema needs to `found`, each after those that it needs."""
+        """Add the schemas that a schema needs to `found`, each after those that it needs.
+
+        If two references have the same name, the first one counts, as in Confluent's clients.
+        """
         for reference in schema.references:
             subject = in_context_of(reference.subject, parent)
             key = subject, reference.version
-            if key in found:
-                continue
             what = f"the references of {schema}"
             if key in chain:
                 raise SchemaRegistryError(
                     f"{what} lead back to version {reference.version} of subject {subject!r}, in a "
                     "circle: register versions that do not"
                 )
+            if key in found or reference.name in names:
+                continue
+            names.add(reference.name)
             characters = sum(len(each.text) for each in found.values())
             if (
                 len(chain) >= MAX_DEPTH
@@ -240,7 +245,7 @@ class SchemaRegistryClient:
             needed = self._fetches.once(
                 (*key, True), partial(self._fetch_version, *key, deleted=True)
             )
-            self._collect(needed, subject, found, (*chain, key))
+            self._collect(needed, subject, found, names, (*chain, key))
             found[key] = needed
 
 

@@ -1,8 +1,8 @@
 """Requests to a Schema Registry: credentials, several URLs, retries, and errors (`RestService`).
 
-It behaves as Confluent's class of the same name. A request goes to the URL that answered last. If
-that fails for a transient reason, the next URL is asked. After all of them have failed, there is a
-random wait, and another round.
+A request goes to the URL that answered last. If that fails for a transient reason, the next URL is
+asked. After all of them have failed, there is a random wait, and another round. (Confluent's class
+of the same name retries one URL until the end before it asks the next.)
 
 The registry is trusted with what it stores, and with nothing else: its responses are limited in
 size and time, and what errors quote of them is short, printable and without credentials.

@@ -188,6 +188,20 @@ def test_references_are_fetched_in_the_order_in_which_they_are_needed(registry, 
     assert 4 == len(registry.asked)
 
 
+def test_the_first_of_two_references_of_a_name_counts(registry, client):
+    """Two versions of a schema cannot both define its names."""
+    both = [refers("b"), refers("c")]
+    registry.values |= {
+        "/schemas/ids/7": {"schema": "top", "references": both},
+        "/subjects/b/versions/1?deleted=true": by_version(1, 1, "b", references=[refers("d")]),
+        "/subjects/c/versions/1?deleted=true": by_version(
+            2, 1, "c", references=[refers("d", version=2), refers("other name", "b")]
+        ),
+        "/subjects/d/versions/1?deleted=true": by_version(3, 1, "d"),
+    }
+    assert ["d", "b", "c"] == [each.text for each in client.schema_by_id(7).dependencies]
+
+
 def test_a_reference_is_in_the_context_of_its_schema(registry, client):
     """Unless it names one itself."""
     registry.values |= {
