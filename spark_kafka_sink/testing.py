@@ -37,6 +37,13 @@ from spark_kafka_sink.devbroker.net.faults import (
 )
 from spark_kafka_sink.devbroker.net.listener import Listener, SaslSettings
 from spark_kafka_sink.devbroker.net.sasl_servers import TokenRules
+from spark_kafka_sink.devbroker.registry.registry_faults import (
+    AnswerStatus,
+    RegistryFaultContext,
+    RegistryFaultHook,
+)
+from spark_kafka_sink.devbroker.registry.rest_api import RestRequest
+from spark_kafka_sink.devbroker.registry.schema_registry import SchemaRegistry
 from spark_kafka_sink.devbroker.topic_records import TopicRecords
 from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -51,6 +58,7 @@ __all__ = [
     "AlterRecords",
     "AlterResponse",
     "AnswerError",
+    "AnswerStatus",
     "ApiKey",
     "BrokerSettings",
     "ClientAuth",
@@ -71,9 +79,13 @@ __all__ = [
     "Record",
     "RefusedError",
     "RefusedRecord",
+    "RegistryFaultContext",
+    "RegistryFaultHook",
     "RequestHeader",
+    "RestRequest",
     "SaslMechanism",
     "SaslSettings",
+    "SchemaRegistry",
     "SecurityProtocol",
     "StartDevBroker",
     "Throttle",

@@ -1,10 +1,14 @@
 """`pykafka-devbroker` or `python -m spark_kafka_sink.devbroker`: a broker in its own process.
 
-It prints one line to standard output, the address on which it listens:
+It prints a line to standard output, the address on which it listens:
 
     listening on 127.0.0.1:34567
 
-With several brokers the line lists all addresses, separated by commas, in the format of
+With `--schema-registry` a second line has the address of the Schema Registry:
+
+    schema registry at http://127.0.0.1:8081
+
+With several brokers the first line lists all addresses, separated by commas, in the format of
 bootstrap.servers. With `--listener`, unless there is a single PLAINTEXT listener, each address has
 its security protocol in front:
 
@@ -34,8 +38,10 @@ from spark_kafka_sink.devbroker.net.listener import (
     add_listener_arguments,
     exposure_warnings,
     listeners_of,
+    registry_listeners_of,
 )
 from spark_kafka_sink.devbroker.net.server import ClusterServer, run_until_signal
+from spark_kafka_sink.devbroker.registry.schema_registry import SchemaRegistry
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
 
@@ -73,6 +79,13 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="DIRECTORY",
         help="store topics and records there, in Kafka's file format (default: in memory)",
+    )
+    argument_parser.add_argument(
+        "--schema-registry",
+        metavar="[PROTOCOL://HOST:]PORT",
+        help="also run a Schema Registry on this port of --host, or on this address, where SASL is "
+        "basic authentication with the users of --sasl-users-file; 0 means any free port. Its "
+        "schemas live where the records do",
     )
     argument_parser.add_argument(
         "--topic",
@@ -152,6 +165,15 @@ def _addresses(server: ClusterServer, listeners: Sequence[Listener]) -> str:
     )
 
 
+def _schema_registry(server: ClusterServer, listener: Listener) -> SchemaRegistry:
+    """Return a registry that will run beside the brokers."""
+    cluster = server.cluster
+    limits = cluster.settings.connection_limits
+    registry = SchemaRegistry(listener, limits, lambda: cluster.logs.data)
+    server.companion = registry.serve
+    return registry
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until a signal arrives; return the exit code."""
     options = parser().parse_args(arguments)
@@ -178,6 +200,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     topic.name, partitions=topic.partitions, overrides=topic.configs
                 )
         sys.stdout.write(f"listening on {_addresses(server, listeners)}\n")
+        for registry in registries:
+            sys.stdout.write(f"schema registry at {registry.url}\n")
         sys.stdout.flush()
 
     if options.log_requests:
@@ -188,9 +212,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fault = parse_fault(text)
             server.faults.on(fault.api_key, fault.action, times=fault.times)
         listeners = listeners_of(options, os.environ)
-        for warning in exposure_warnings(listeners):
+        registry_listeners = registry_listeners_of(options, os.environ)
+        for warning in exposure_warnings([*listeners, *registry_listeners]):
             sys.stderr.write(f"warning: {warning}\n")
         server.lay_out(listeners)
+        registries = [_schema_registry(server, listener) for listener in registry_listeners]
         run_until_signal(server, on_listening)
     except (OSError, ConfigError, RefusedError) as error:
         sys.stderr.write(f"cannot start: {error}\n")

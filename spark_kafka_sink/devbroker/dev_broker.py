@@ -12,6 +12,7 @@ from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_fact
 from spark_kafka_sink.devbroker.log.partition_log import committed_records
 from spark_kafka_sink.devbroker.net.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.net.server import ClusterServer, ServerThread
+from spark_kafka_sink.devbroker.registry.schema_registry import SchemaRegistry
 from spark_kafka_sink.devbroker.topic_records import TopicRecords
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
@@ -38,8 +39,8 @@ class DevBroker:
     ...     [record.value for record in broker.records("orders")[1]]
     [b'a book']
 
-    Topics and records live as long as the object, or in `data_dir`: `stop` followed by `start`
-    restarts the brokers on the same ports, without losing anything.
+    Topics, records and schemas live as long as the object, or in `data_dir`: `stop` followed by
+    `start` restarts the brokers on the same ports, without losing anything.
 
     With `brokers=3` there are three brokers, with ids 1 to 3, each on its own port. They share one
     log for each partition: leaders, epochs and in-sync replicas are as in Kafka, and change as
@@ -55,6 +56,7 @@ class DevBroker:
         port: int = 0,
         listeners: Sequence[Listener] | None = None,
         data_dir: str | Path | None = None,
+        schema_registry: bool | Listener = False,
         settings: BrokerSettings | None = None,
         max_message_bytes: int | None = None,
         log_append_time: bool | None = None,
@@ -68,6 +70,10 @@ class DevBroker:
         with several brokers each one uses the next port. `listeners` configure TLS or SASL, and
         replace `host` and `port`. With `data_dir`, topics and records are stored in that directory,
         in Kafka's file format, and survive the process.
+
+        With `schema_registry` there is a Schema Registry on any free port of `host`, whose schemas
+        live as long as the records. A `Listener` sets its address, TLS, and SASL with the mechanism
+        PLAIN, which is its basic authentication.
 
         `settings` apply to each broker; `changes` are fields of `BrokerSettings` by name, and take
         precedence over `settings` unless they are None. `max_message_bytes` (in bytes) and
@@ -100,6 +106,16 @@ class DevBroker:
             listeners = (Listener(host=host, port=port),)
         self._server.lay_out(listeners)
         self._first_listener = listeners[0].name
+        self._schema_registry: SchemaRegistry | None = None
+        if schema_registry is not False:
+            if schema_registry is True:
+                schema_registry = Listener(host=host)
+            self._schema_registry = SchemaRegistry(
+                schema_registry,
+                settings.connection_limits,
+                lambda: self._server.cluster.logs.data,
+            )
+            self._server.companion = self._schema_registry.serve
         self._thread = ServerThread(self._server)
 
     def __enter__(self) -> Self:
@@ -116,6 +132,8 @@ class DevBroker:
         self.stop()
         if exc is None:
             self._server.faults.check()
+            if self._schema_registry is not None:
+                self._schema_registry.check()
 
     def start(self, node_id: int | None = None) -> Self:
         """Start to listen; return the object itself when clients can connect.
@@ -160,6 +178,18 @@ class DevBroker:
     def address(self, listener: str) -> str:
         """Return the addresses of a listener; its default name is its security protocol."""
         return self._server.bootstrap_servers(listener)
+
+    @property
+    def schema_registry(self) -> SchemaRegistry:
+        """The Schema Registry. Raises ConfigError if there is none."""
+        if self._schema_registry is None:
+            raise ConfigError("there is no Schema Registry: write DevBroker(schema_registry=True)")
+        return self._schema_registry
+
+    @property
+    def schema_registry_url(self) -> str:
+        """The address of the Schema Registry, http://host:port. Raises ConfigError likewise."""
+        return self.schema_registry.url
 
     @property
     def topic_names(self) -> list[str]:

@@ -171,7 +171,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "handlers": ("base", "log", "transactions", "groups", "cluster"),
         "broker": ("base", "cluster", "handlers"),
         "net": ("base", "cluster", "handlers", "broker"),
-        TOP: ("base", "log", "broker", "net"),
+        # The Schema Registry, whose connections and faults are like the broker's.
+        "registry": ("base", "log", "net"),
+        TOP: ("base", "log", "broker", "net", "registry"),
     },
 }
 
@@ -204,18 +206,24 @@ _EVENT_LOOP = (
     "consumer/group/*coordinator.py",
     "consumer/group/offset_commits.py",
     "consumer/offsets/*.py",
+    "devbroker/net/acceptor.py",
     "devbroker/net/server.py",
+    "devbroker/registry/registry_server.py",
 )
 
 #: Library -> the files that may import it, as patterns relative to the package.
 GUARDED: dict[str, tuple[str, ...]] = {
     "asyncio": _EVENT_LOOP,
-    "socket": ("network/connection/*.py", "devbroker/net/server.py", "spark/worker.py"),
+    "socket": (
+        "network/connection/*.py",
+        "devbroker/net/acceptor.py",
+        "devbroker/net/server.py",
+        "spark/worker.py",
+    ),
     "ssl": (
         "network/http_client.py",
         "network/connection/*.py",
         "security/tls.py",
-        "devbroker/net/server.py",
     ),
     "pyspark": (
         "spark/*.py",

@@ -39,6 +39,8 @@ NOT_FOR_USERS = {
     *("AdminConfig", "KafkaConsumerConfig", "ProducerConfig"),
     *("FaultHook", "FutureTableMetadata", "KafkaMetric"),
     *("FaultHook.ask", "FutureRecordMetadata.fail"),
+    *("RegistryFaultHook", "RegistryFaultHook.ask", "RegistryFaultHook.matches"),
+    "SchemaRegistry",
 }
 #: The classes of `errors`, which users catch.
 ERRORS = {name for name, value in vars(errors).items() if inspect.isclass(value)}

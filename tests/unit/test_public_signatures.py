@@ -38,7 +38,10 @@ NOT_FOR_USERS = {
     "FutureRecordMetadata.chunk",
     "FutureRecordMetadata.producer",
     "FutureTableMetadata.__init__",
+    "RegistryFaultHook.__init__",
     "RequestHeader.versions",
+    "SchemaRegistry.__init__",
+    "SchemaRegistry.serve",
     # The types of some settings.
     *(f"ProducerConfig.{name}" for name in ("interceptor_classes", "key_serializer")),
     *(f"ProducerConfig.{name}" for name in ("metric_reporters", "partitioner_class")),

@@ -6,12 +6,13 @@
     log-start-offset-checkpoint        log start offsets after the start of the first segment
     cleaner-offset-checkpoint          offset up to which each log is compacted
     cluster.json                       topics, their ids and settings, producer ids
+    schemas.json                       schemas of the Schema Registry (`registry.schema_store`)
     .reserve                           space to write the files above on a full disk (`Reserve`)
     <topic>-<partition>/               a log (`log_directory`), and partition.metadata
 
-All but `.reserve` and `cluster.json` have Kafka's names and formats. `cluster.json` is our own
-format and takes the place of Kafka's metadata log. It is replaced as a whole before the response to
-a change is sent:
+All but `.reserve`, `cluster.json` and `schemas.json` have Kafka's names and formats. These are our
+own, and `cluster.json` takes the place of Kafka's metadata log. They are replaced as a whole before
+the response to a change is sent:
 
     {"version": 1, "cluster_id": "...", "next_producer_id": 1000,
      "internal_topic_ids": {"__consumer_offsets": "<uuid>", ...},
@@ -60,6 +61,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _CLUSTER = "cluster.json"
+_SCHEMAS = "schemas.json"
 _RESERVE = ".reserve"
 _PARTITION_METADATA = "partition.metadata"
 _DELETE_SUFFIX = "-delete"
@@ -241,6 +243,21 @@ class DataDirectory:
             ],
         }
         self._reserve.replace_file(self.path / _CLUSTER, json.dumps(content).encode())
+
+    # The schemas.
+
+    @property
+    def schemas_path(self) -> Path:
+        """The file of the schemas."""
+        return self.path / _SCHEMAS
+
+    def read_schemas(self) -> bytes | None:
+        """Return the stored schemas; None if there are none. Raises OSError."""
+        return read_file(self.schemas_path)
+
+    def write_schemas(self, content: bytes) -> None:
+        """Store the schemas. Raises OSError."""
+        self._reserve.replace_file(self.schemas_path, content)
 
     # Logs.
 

@@ -36,6 +36,7 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
 )
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.devbroker.net.acceptor import AcceptedConnection
 from spark_kafka_sink.devbroker.net.dispatcher import LONG_SECONDS, ROOM
 from spark_kafka_sink.devbroker.net.faults import (
     AlterResponse,
@@ -116,7 +117,7 @@ class _Waiting:
     timer: asyncio.TimerHandle | None = None
 
 
-class Connection:
+class Connection(AcceptedConnection):
     """One client's connection; implements asyncio's BufferedProtocol."""
 
     def __init__(

@@ -262,7 +262,58 @@ class FaultContext:
 Decide: TypeAlias = Callable[[Any, FaultContext], "Action | None"]
 
 
-class FaultHook:
+class Hook:
+    """One hook and its counters; `remove` uninstalls it.
+
+    It is a base of `FaultHook`, and of the hooks of the Schema Registry.
+    """
+
+    def __init__(self, hooks: Hooks, name: str, *, times: int | None, expect: bool) -> None:
+        """Create a hook; raise ConfigError for a limit with which it could never act."""
+        if times is not None and (isinstance(times, bool) or not isinstance(times, int)):
+            raise ConfigError(f"times must be a whole number, not {times!r}")
+        if times is not None and times < 1:
+            raise ConfigError(f"times must be at least 1, not {times}")
+        self._hooks = hooks
+        self._name = name
+        self._times = times
+        self._expect = expect
+        #: Requests with which the hook was called.
+        self.seen = 0
+        #: Requests on which it acted.
+        self.fired = 0
+
+    def __repr__(self) -> str:
+        """Show how often the fault was injected."""
+        times = display.counted(self.fired, "time")
+        return f"<{type(self).__name__} for {self._name}: injected {times}>"
+
+    def counted(self, decide: Callable[[int], Any]) -> Any:
+        """Return what `decide` chooses, given the number of the request, and count it."""
+        if self._times is not None and self.fired >= self._times:
+            return None
+        self.seen += 1
+        action = decide(self.seen)
+        if action is not None:
+            self.fired += 1
+        return action
+
+    def remove(self) -> None:
+        """Uninstall this hook; raise AssertionError if it was expected to act, and never did."""
+        if self._hooks.remove(self):
+            self.check()
+
+    def check(self) -> None:
+        """Raise AssertionError if the hook was expected to act, and never did."""
+        if self._expect and not self.fired:
+            requests = display.counted(self.seen, f"{self._name} request")
+            raise AssertionError(
+                f"an expected fault was never injected: the hook for {self._name} was asked "
+                f"about {requests} and acted on none"
+            )
+
+
+class FaultHook(Hook):
     """One hook and its counters; `remove` uninstalls it.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
@@ -282,63 +333,50 @@ class FaultHook:
         times: int | None,
         expect: bool,
     ) -> None:
-        self._faults = faults
+        super().__init__(faults, api_key.name, times=times, expect=expect)
         self.api_key = api_key
         self._decide = decide
-        self._times = times
-        self._expect = expect
-        #: Requests with which the hook was called.
-        self.seen = 0
-        #: Requests on which it acted.
-        self.fired = 0
-
-    def __repr__(self) -> str:
-        """Show how often the fault was injected."""
-        times = display.counted(self.fired, "time")
-        return f"<FaultHook for {self.api_key.name}: injected {times}>"
 
     def ask(
         self, request: object, header: RequestHeader, now: float, node_id: int, connection_id: int
     ) -> Action | None:
         """Return the action for one request."""
-        if self._times is not None and self.fired >= self._times:
-            return None
-        self.seen += 1
-        action = self._decide(
-            request,
-            FaultContext(
+
+        def decide(number: int) -> Action | None:
+            context = FaultContext(
                 header=header,
                 now=now,
                 node_id=node_id,
                 connection_id=connection_id,
-                number=self.seen,
-            ),
-        )
-        if action is not None:
-            self.fired += 1
+                number=number,
+            )
+            return self._decide(request, context)
+
+        action: Action | None = self.counted(decide)
         return action
 
-    def remove(self) -> None:
-        """Uninstall this hook; raise AssertionError if it was expected to act, and never did."""
-        if self._faults.remove(self):
-            self.check()
 
-    def check(self) -> None:
-        """Raise AssertionError if the hook was expected to act, and never did."""
-        if self._expect and not self.fired:
-            requests = display.counted(self.seen, f"{self.api_key.name} request")
-            raise AssertionError(
-                f"an expected fault was never injected: the hook for {self.api_key.name} was asked "
-                f"about {requests} and acted on none"
-            )
-
-
-class Faults:
-    """The hooks of a cluster's brokers."""
+class Hooks:
+    """Some hooks."""
 
     def __init__(self) -> None:
         # Replaced as a whole, never modified: the server's thread may be iterating over it.
-        self._hooks: tuple[FaultHook, ...] = ()
+        self._hooks: tuple[Any, ...] = ()
+
+    def remove(self, hook: Hook) -> bool:
+        """Remove a hook; return whether it was there."""
+        was_there = hook in self._hooks
+        self._hooks = tuple(known for known in self._hooks if known is not hook)
+        return was_there
+
+    def check(self) -> None:
+        """Raise AssertionError if a hook was expected to act, and never did."""
+        for hook in self._hooks:
+            hook.check()
+
+
+class Faults(Hooks):
+    """The hooks of a cluster's brokers."""
 
     def on(
         self,
@@ -355,25 +393,10 @@ class Faults:
         """
         api_key = api if isinstance(api, ApiKey) else api_named(api)
         check_action(api_key, fault)
-        if times is not None and (isinstance(times, bool) or not isinstance(times, int)):
-            raise ConfigError(f"times must be a whole number, not {times!r}")
-        if times is not None and times < 1:
-            raise ConfigError(f"times must be at least 1, not {times}")
         decide = fault if callable(fault) else _always(fault)
         hook = FaultHook(self, api_key, decide, times=times, expect=expect)
         self._hooks = (*self._hooks, hook)
         return hook
-
-    def remove(self, hook: FaultHook) -> bool:
-        """Remove a hook; return whether it was there."""
-        was_there = hook in self._hooks
-        self._hooks = tuple(known for known in self._hooks if known is not hook)
-        return was_there
-
-    def check(self) -> None:
-        """Raise AssertionError if a hook was expected to act, and never did."""
-        for hook in self._hooks:
-            hook.check()
 
     def decide(
         self, request: object, header: RequestHeader, now: float, node_id: int, connection_id: int
@@ -381,7 +404,7 @@ class Faults:
         """Return the first action that a hook chooses for a request."""
         for hook in self._hooks:
             if hook.api_key == header.request_api_key:
-                action = hook.ask(request, header, now, node_id, connection_id)
+                action: Action | None = hook.ask(request, header, now, node_id, connection_id)
                 if action is not None:
                     return action
         return None
@@ -413,6 +436,11 @@ def check_action(api_key: ApiKey, fault: Decide | Action) -> None:
             names = ", ".join(sorted(key.name for key in api_keys))
             raise ConfigError(f"{type(fault).__name__} affects {names}, not {api_key.name}")
         return
+    check_decide(fault)
+
+
+def check_decide(fault: object) -> None:
+    """Raise ConfigError unless a fault is a function that takes a request and a context."""
     if not callable(fault):
         raise ConfigError(
             "a fault must be an action, such as CloseConnection(), or a function that returns one, "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -266,6 +266,27 @@ def listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[L
     ]
 
 
+def registry_listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[Listener]:
+    """Build the listener of the Schema Registry, if one was requested. Raises as `listeners_of`."""
+    text = arguments.schema_registry
+    if text is None:
+        return []
+    if text.isdecimal():
+        return [Listener(host=arguments.host, port=_port(text))]
+    protocol, host, port = _parse_listener(text, "--schema-registry")
+    sasl = _sasl(arguments, environment) if protocol in WITH_SASL else None
+    return [
+        Listener(
+            security_protocol=protocol,
+            host=host,
+            port=port,
+            tls=_tls(arguments, environment) if protocol in WITH_TLS else None,
+            client_auth=ClientAuth(arguments.tls_client_auth),
+            sasl=None if sasl is None else replace(sasl, mechanisms=(SaslMechanism.PLAIN,)),
+        )
+    ]
+
+
 def exposure_warnings(listeners: Iterable[Listener]) -> list[str]:
     """Return a warning for each listener that other machines can reach without authenticating."""
     return [
@@ -293,16 +314,16 @@ def _port(text: str) -> int:
     return port
 
 
-def _parse_listener(text: str) -> tuple[SecurityProtocol, str, int]:
+def _parse_listener(text: str, option: str = "--listener") -> tuple[SecurityProtocol, str, int]:
     protocol, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not separator or not colon or not port.isdecimal() or int(port) > MAX_PORT:
-        raise ConfigError(f"--listener {text}: it must be PROTOCOL://HOST:PORT")
+        raise ConfigError(f"{option} {text}: it must be PROTOCOL://HOST:PORT")
     try:
         return SecurityProtocol(protocol), host.strip("[]"), int(port)
     except ValueError:
         raise ConfigError(
-            f"--listener {text}: the protocol must be one of {', '.join(SecurityProtocol)}"
+            f"{option} {text}: the protocol must be one of {', '.join(SecurityProtocol)}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The brokers' sockets: the one module here that uses asyncio.
+"""The brokers on an event loop.
 
 `Server` listens for one broker and tracks its connections. `ClusterServer` has a server for each
 broker of a cluster, all on one event loop, so that no two things happen at once; `dispatcher` wakes
@@ -9,96 +9,52 @@ thread of its own.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import threading
 import time
-from collections import Counter
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from spark_kafka_sink.devbroker.net.acceptor import AcceptedConnection, Acceptor, OpenListener
 from spark_kafka_sink.devbroker.net.connection import Connection
 from spark_kafka_sink.devbroker.net.dispatcher import Dispatcher
 from spark_kafka_sink.devbroker.net.faults import Faults
 from spark_kafka_sink.devbroker.net.listener import MAX_PORT, Listener, check_listeners
 from spark_kafka_sink.devbroker.net.sasl_authenticator import SaslAuthenticator
-from spark_kafka_sink.devbroker.net.sasl_servers import Credentials
 from spark_kafka_sink.errors import ConfigError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.model import host_and_port
-from spark_kafka_sink.security.tls import ClientAuth, tls_server_context
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Coroutine, Sequence
 
     from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 
-logger = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 _WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _THREAD_TIMEOUT_SECONDS = 30.0
-_BACKLOG = 128
-_ACCEPT_RETRY_SECONDS = 1.0
-_TLS_SHUTDOWN_SECONDS = 5.0
 
 
 class _Protocol(Connection, asyncio.BufferedProtocol):
     """A connection that an event loop can serve."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenListener:
-    """A listener with its open resources."""
-
-    listener: Listener
-    socket: socket.socket
-    tls: ssl.SSLContext | None
-    credentials: Credentials | None
-
-
-class Server:
+class Server(Acceptor):
     """A listening broker on the event loop of its dispatcher."""
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher, faults: Faults) -> None:
+        super().__init__(dispatcher.loop, broker.settings.connection_limits)
         self.broker = broker
         self.dispatcher = dispatcher
         self.faults = faults
-        self._connections: set[Connection] = set()
-        #: Set while there is no connection.
-        self._drained = asyncio.Event()
-        self._drained.set()
-        self._open: list[_OpenListener] = []
-        self._accepting: set[asyncio.Task[None]] = set()
-        self._next_connection_id = 1
-        #: Connections by the client's address, TLS handshakes included.
-        self._clients: Counter[str] = Counter()
-        self._limits = broker.settings.connection_limits
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of the server."""
-        return self.dispatcher.loop
 
     def start(self, listeners: Sequence[Listener]) -> list[int]:
-        """Start to listen; return the listeners' ports.
-
-        Key stores are read now, so that stopping and starting picks up renewed ones. Raises
-        OSError, and ConfigError for key stores that cannot be read.
-        """
-        try:
-            for listener in listeners:
-                self._open.append(_open(listener))
-        except BaseException:
-            self._close_listeners()
-            raise
+        """Start to listen; return the listeners' ports. Raises as `open`."""
+        ports = self.open(listeners)
         self.broker.fetch_sessions.clear()
-        ports = [int(opened.socket.getsockname()[1]) for opened in self._open]
         for listener, port in zip(listeners, ports, strict=True):
             host = listener.advertised_host
             if host is None:
@@ -107,138 +63,17 @@ class Server:
             self.broker.advertise(host, advertised_port, listener=listener.name)
             if listener is listeners[0]:
                 self.broker.advertise(host, advertised_port)
-        for opened in self._open:
-            self._listen(opened)
+        self.accept()
         return ports
 
-    async def close(self) -> None:
-        """Stop listening, abort every connection, and wait until all are closed."""
-        self._close_listeners()
-        await asyncio.sleep(0)  # A task that has not begun would leave its socket open.
-        for task in self._accepting:
-            task.cancel()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
-        for connection in list(self._connections):
-            connection.abort()
-        await self._drained.wait()
-
-    def _close_listeners(self) -> None:
-        open_listeners, self._open = self._open, []
-        for opened in open_listeners:
-            self.loop.remove_reader(opened.socket)
-            opened.socket.close()
-
-    def _listen(self, opened: _OpenListener) -> None:
-        if opened in self._open:
-            self.loop.add_reader(opened.socket, self._accept, opened)
-
-    def _accept(self, opened: _OpenListener) -> None:
-        """Accept a waiting client.
-
-        Not done with asyncio's own server, which loses a client that it has just accepted if the
-        server is closed a moment later.
-        """
-        if opened not in self._open:
-            return
-        try:
-            client, address = opened.socket.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return  # The client has left already.
-        except OSError:
-            logger.exception("cannot accept a connection; retrying soon")
-            self.loop.remove_reader(opened.socket)
-            self.loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen, opened)
-            return
-        host = str(address[0])
-        if not self._admit(host):
-            client.close()
-            return
-        client.setblocking(False)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self.loop.create_task(self._attach(client, host, opened))
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
-
-    def _admit(self, host: str) -> bool:
-        """Count a new client; return False if a limit is reached."""
-        limits = self._limits
-        if (
-            self._clients.total() >= limits.max_connections
-            or self._clients[host] >= limits.max_connections_per_ip
-        ):
-            logger.info("closing a connection from %s: there are too many", host)
-            return False
-        self._clients[host] += 1
-        return True
-
-    def _release(self, host: str) -> None:
-        self._clients[host] -= 1
-        if not self._clients[host]:
-            del self._clients[host]
-
-    async def _attach(self, client: socket.socket, host: str, opened: _OpenListener) -> None:
-        connection_id = self._next_connection_id
-        self._next_connection_id += 1
+    def connect(self, opened: OpenListener, connection_id: int, host: str) -> AcceptedConnection:
+        """Return the connection of a new client."""
         authenticator = None
         if opened.listener.sasl is not None and opened.credentials is not None:
             authenticator = SaslAuthenticator(
                 opened.listener.sasl, opened.credentials, self.broker, name=str(connection_id)
             )
-        connection = _Protocol(self, connection_id, opened.listener, authenticator, host)
-        with_tls = opened.tls is not None
-        try:
-            await self.loop.connect_accepted_socket(
-                lambda: connection,
-                client,
-                ssl=opened.tls,
-                ssl_handshake_timeout=self._limits.authentication_timeout_ms / 1000
-                if with_tls
-                else None,
-                ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS if with_tls else None,
-            )
-        except OSError as error:
-            self._release(host)
-            logger.info("connection %d: the TLS handshake failed: %s", connection_id, error)
-
-    def connected(self, connection: Connection) -> None:
-        """Add a connection."""
-        self._connections.add(connection)
-        self._drained.clear()
-
-    def disconnected(self, connection: Connection) -> None:
-        """Remove a connection."""
-        self._connections.discard(connection)
-        self._release(connection.client_host)
-        if not self._connections:
-            self._drained.set()
-
-
-def _open(listener: Listener) -> _OpenListener:
-    """Open a listener's socket and read its key stores. Raises OSError, ConfigError."""
-    context = None
-    if listener.tls is not None:
-        stores = {
-            name: Path(location).read_bytes()
-            for name, location in (
-                ("keystore", listener.tls.keystore_location),
-                ("truststore", listener.tls.truststore_location),
-            )
-            if location is not None
-        }
-        try:
-            context = tls_server_context(listener.tls, ClientAuth(listener.client_auth), **stores)
-        except ValueError as error:
-            raise ConfigError(f"listener {listener.name}: {error}") from None
-    sasl = listener.sasl
-    credentials = (
-        None if sasl is None else Credentials(sasl.users, iterations=sasl.scram_iterations)
-    )
-    family, _, _, _, address = socket.getaddrinfo(
-        listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    opened = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    opened.setblocking(False)
-    return _OpenListener(listener, opened, context, credentials)
+        return _Protocol(self, connection_id, opened.listener, authenticator, host)
 
 
 class ClusterServer:
@@ -252,6 +87,9 @@ class ClusterServer:
         clock: Callable[[], float] | None = None,
     ) -> None:
         """Create a server for brokers that share a cluster; `clock` returns seconds since 1970."""
+        #: Starts what listens beside the brokers, on their loop, while they run.
+        self.companion: Callable[[asyncio.AbstractEventLoop], Acceptor] | None = None
+        self._started_companion: Acceptor | None = None
         self._brokers = {broker.node_id: broker for broker in brokers}
         self.faults = faults or Faults()
         #: Returns seconds since 1970.
@@ -342,6 +180,8 @@ class ClusterServer:
                 self._start_broker(node_id)
             # Only once all of them run: otherwise the first would lead every stored partition.
             self.cluster.elect(self.clock())
+            if self.companion is not None:
+                self._started_companion = self.companion(loop)
         except BaseException:
             await self.close()
             raise
@@ -385,8 +225,10 @@ class ClusterServer:
         if self._dispatcher is not None:
             self._dispatcher.close()
             self._dispatcher = None
-        for server in servers.values():
-            await server.close()
+        companion, self._started_companion = self._started_companion, None
+        for acceptor in (*servers.values(), companion):
+            if acceptor is not None:
+                await acceptor.close()
         self.cluster.close(self.clock())
 
     def changed(self) -> None:

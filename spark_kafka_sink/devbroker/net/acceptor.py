@@ -1,0 +1,216 @@
+"""Accepting clients: the listening sockets, their key stores, and the limits of connections.
+
+`Acceptor` is what a broker and the Schema Registry have in common. It knows nothing of what is
+spoken on a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.net.sasl_servers import Credentials
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.security.tls import ClientAuth, tls_server_context
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.devbroker.base.broker_settings import ConnectionLimits
+    from spark_kafka_sink.devbroker.net.listener import Listener
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 128
+_ACCEPT_RETRY_SECONDS = 1.0
+_TLS_SHUTDOWN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenListener:
+    """A listener with its open resources."""
+
+    listener: Listener
+    socket: socket.socket
+    tls: ssl.SSLContext | None
+    credentials: Credentials | None
+
+
+class AcceptedConnection(asyncio.BaseProtocol):
+    """What an acceptor needs of a connection."""
+
+    client_host: str
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        raise NotImplementedError
+
+
+class Acceptor:
+    """Accepts clients on listeners, and tracks their connections, on one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
+        self.loop = loop
+        self._limits = limits
+        self._connections: set[AcceptedConnection] = set()
+        #: Set while there is no connection.
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._open: list[OpenListener] = []
+        self._accepting: set[asyncio.Task[None]] = set()
+        self._next_connection_id = 1
+        #: Connections by the client's address, TLS handshakes included.
+        self._clients: Counter[str] = Counter()
+
+    def connect(self, opened: OpenListener, connection_id: int, host: str) -> AcceptedConnection:
+        """Return the connection of a new client, whose address is `host`."""
+        raise NotImplementedError
+
+    def open(self, listeners: Sequence[Listener]) -> list[int]:
+        """Open the listeners' sockets, and return their ports; `accept` begins to use them.
+
+        Key stores are read now, so that stopping and starting picks up renewed ones. Raises
+        OSError, and ConfigError for key stores that cannot be read.
+        """
+        try:
+            for listener in listeners:
+                self._open.append(_open(listener))
+        except BaseException:
+            self._close_listeners()
+            raise
+        return [int(opened.socket.getsockname()[1]) for opened in self._open]
+
+    def accept(self) -> None:
+        """Accept clients from now on."""
+        for opened in self._open:
+            self._listen(opened)
+
+    async def close(self) -> None:
+        """Stop listening, abort every connection, and wait until all are closed."""
+        self._close_listeners()
+        await asyncio.sleep(0)  # A task that has not begun would leave its socket open.
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        for connection in list(self._connections):
+            connection.abort()
+        await self._drained.wait()
+
+    def connected(self, connection: AcceptedConnection) -> None:
+        """Add a connection."""
+        self._connections.add(connection)
+        self._drained.clear()
+
+    def disconnected(self, connection: AcceptedConnection) -> None:
+        """Remove a connection."""
+        self._connections.discard(connection)
+        self._release(connection.client_host)
+        if not self._connections:
+            self._drained.set()
+
+    def _close_listeners(self) -> None:
+        open_listeners, self._open = self._open, []
+        for opened in open_listeners:
+            self.loop.remove_reader(opened.socket)
+            opened.socket.close()
+
+    def _listen(self, opened: OpenListener) -> None:
+        if opened in self._open:
+            self.loop.add_reader(opened.socket, self._accept, opened)
+
+    def _accept(self, opened: OpenListener) -> None:
+        """Accept a waiting client.
+
+        Not done with asyncio's own server, which loses a client that it has just accepted if the
+        server is closed a moment later.
+        """
+        if opened not in self._open:
+            return
+        try:
+            client, address = opened.socket.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # The client has left already.
+        except OSError:
+            logger.exception("cannot accept a connection; retrying soon")
+            self.loop.remove_reader(opened.socket)
+            self.loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen, opened)
+            return
+        host = str(address[0])
+        if not self._admit(host):
+            client.close()
+            return
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self.loop.create_task(self._attach(client, host, opened))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+
+    def _admit(self, host: str) -> bool:
+        """Count a new client; return False if a limit is reached."""
+        limits = self._limits
+        if (
+            self._clients.total() >= limits.max_connections
+            or self._clients[host] >= limits.max_connections_per_ip
+        ):
+            logger.info("closing a connection from %s: there are too many", host)
+            return False
+        self._clients[host] += 1
+        return True
+
+    def _release(self, host: str) -> None:
+        self._clients[host] -= 1
+        if not self._clients[host]:
+            del self._clients[host]
+
+    async def _attach(self, client: socket.socket, host: str, opened: OpenListener) -> None:
+        connection_id = self._next_connection_id
+        self._next_connection_id += 1
+        connection = self.connect(opened, connection_id, host)
+        with_tls = opened.tls is not None
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: connection,
+                client,
+                ssl=opened.tls,
+                ssl_handshake_timeout=self._limits.authentication_timeout_ms / 1000
+                if with_tls
+                else None,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS if with_tls else None,
+            )
+        except OSError as error:
+            self._release(host)
+            logger.info("connection %d: the TLS handshake failed: %s", connection_id, error)
+
+
+def _open(listener: Listener) -> OpenListener:
+    """Open a listener's socket and read its key stores. Raises OSError, ConfigError."""
+    context = None
+    if listener.tls is not None:
+        stores = {
+            name: Path(location).read_bytes()
+            for name, location in (
+                ("keystore", listener.tls.keystore_location),
+                ("truststore", listener.tls.truststore_location),
+            )
+            if location is not None
+        }
+        try:
+            context = tls_server_context(listener.tls, ClientAuth(listener.client_auth), **stores)
+        except ValueError as error:
+            raise ConfigError(f"listener {listener.name}: {error}") from None
+    sasl = listener.sasl
+    credentials = (
+        None if sasl is None else Credentials(sasl.users, iterations=sasl.scram_iterations)
+    )
+    family, _, _, _, address = socket.getaddrinfo(
+        listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    opened = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    opened.setblocking(False)
+    return OpenListener(listener, opened, context, credentials)
