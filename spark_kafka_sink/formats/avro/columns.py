@@ -1,7 +1,9 @@
 """The columns that values of an Avro schema become, with the types of Spark's `from_avro` (4.2).
 
 They follow Spark's `SchemaConverters`, with these additions: a decimal of more than 38 digits is
-refused, and so is a schema with more columns than `MOST_COLUMNS`.
+refused, and so is a schema with more columns than `MOST_COLUMNS`. Of the intervals of Spark's
+`to_avro`, those of days to seconds are durations; others are refused, since PySpark has no Arrow
+type for them.
 
 A general union is a struct with a member for each branch but null. One of them is set.
 """
@@ -15,6 +17,7 @@ import pyarrow as pa
 
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.schema import (
+    SPARK_TYPE,
     Array,
     DecimalType,
     Enum,
@@ -24,6 +27,7 @@ from spark_kafka_sink.formats.avro.schema import (
     Record,
     Schema,
     Union,
+    shortened,
 )
 
 Kind: TypeAlias = Literal["null", "boolean", "number", "bytes", "decimal", "list", "map", "struct"]
@@ -49,6 +53,17 @@ _LOGICAL: Final[dict[str, Any]] = {
     "timestamp-micros": _INSTANT,
     "local-timestamp-millis": _MICROSECONDS,
     "local-timestamp-micros": _MICROSECONDS,
+}
+
+
+#: Spark's names of types that columns of a number have.
+_SPARK_TYPES: Final[dict[tuple[str, str], Any]] = {
+    ("int", "int"): pa.int32(),
+    ("int", "integer"): pa.int32(),
+    ("long", "bigint"): pa.int64(),
+    ("long", "long"): pa.int64(),
+    ("long", "interval day to second"): pa.duration("us"),
+    ("long", "time(6)"): pa.time64("us"),
 }
 
 
@@ -143,8 +158,21 @@ def factor_of(schema: Primitive | Fixed) -> int:
 def _primitive(schema: Primitive) -> tuple[Kind, Any]:
     kind, kind_type = _PRIMITIVES[schema.type]
     if isinstance(schema.logical, str):
+        if schema.logical.startswith(SPARK_TYPE):
+            return kind, _spark_type(schema.type, schema.logical.removeprefix(SPARK_TYPE))
         return kind, _LOGICAL.get(schema.logical, kind_type)
     return _decimal(schema.logical) or (kind, kind_type)
+
+
+def _spark_type(kind: str, name: str) -> Any:
+    """Return the type of a number that has one in Spark; Spark ignores the case of its name."""
+    spark_type = _SPARK_TYPES.get((kind, " ".join(name.lower().split())))
+    if spark_type is None:
+        raise SchemaError(
+            f"Avro: the {kind} is '{shortened(name)}' in Spark ({SPARK_TYPE.strip()}), a type for "
+            "which there is no column; remove the property to read the number"
+        )
+    return spark_type
 
 
 def _decimal(logical: str | DecimalType | None) -> tuple[Kind, Any] | None:

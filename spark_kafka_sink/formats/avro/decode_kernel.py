@@ -1,8 +1,9 @@
 """The compiled loop that decodes Avro payloads into Arrow buffers by a plan.
 
-It does what `interpreter` does, many rows at once, and returns when it has decoded all rows, when
-a payload is malformed, or when a buffer is full; then nothing of that row is in the columns, and
-it can be called again for the same row or the next one.
+It does what `interpreter` does, many rows at once. It returns when it has decoded all rows; when a
+buffer is full, and goes on in the middle of the row when it is called again with a larger one; or
+when a row does not fit into what is left of the output, and then nothing of that row is in the
+columns. A malformed payload becomes null, and where it was found to be malformed is written down.
 
 Nothing in a payload is trusted: all that is read is checked against the payload's end, and all that
 is written against a capacity. A list costs at least one byte of the payload or of the output for
@@ -45,10 +46,13 @@ class Status(IntEnum):
     """Why the kernel returned."""
 
     DONE = 0
+    #: It never returns this one.
     MALFORMED = 1
     #: A slot has no room for another item, or for the bytes of a text.
     GROW = 2
     GROW_BYTES = 3
+    #: The row costs more than what was left.
+    FULL = 4
 
 
 class Slot(IntEnum):
@@ -68,9 +72,15 @@ class Slot(IntEnum):
     #: The items so far, and the bytes of texts.
     COUNT = 6
     BYTES = 7
-    #: `COUNT` and `BYTES` before the current row.
+    #: `COUNT` and `BYTES` before the current row, where they are kept.
     COUNT_BEFORE = 8
     BYTES_BEFORE = 9
+    #: What an item costs, in bytes, without those of a text.
+    COST = 10
+    #: One past the slots of the column and all below it.
+    END = 11
+    #: 1 below a list. Elsewhere, every row has one item.
+    IN_LIST = 12
 
 
 class Shape(IntEnum):
@@ -81,14 +91,32 @@ class Shape(IntEnum):
     LIST = -2
 
 
-#: What a call is about. All of it is set by the caller but `slot`; `row` moves on.
+class Failure(IntEnum):
+    """The numbers, 32 bits each, that say where a payload was found to be malformed."""
+
+    #: The operation plus one; 0 if the payload is not malformed; `TOO_SHORT`.
+    OPERATION = 0
+    #: The offset in the payload, or `-1 - offset` in the constants.
+    POSITION = 1
+    #: The items without bytes before.
+    EMPTY_ITEMS = 2
+
+
+#: Instead of an operation: the payload has fewer bytes than are skipped.
+TOO_SHORT: Final = -1
+#: Instead of an operation: the next row is not begun.
+NOT_BEGUN: Final = -1
+
+#: What a call is about. The caller sets what is above `slot`, the kernel what is below; `row` moves
+#: on, and `room` shrinks.
 TASK_DTYPE: Final = np.dtype(
     [
-        # The addresses of the payloads, of where they begin and end (32 bits each), and of a byte
-        # for each, 1 for those that become null.
+        # The addresses of the payloads, of where they begin and end (32 bits each), of a byte for
+        # each, 1 for those that become null, and of a `Failure` for each.
         ("data", np.int64),
         ("offsets", np.int64),
         ("nulls", np.int64),
+        ("failures", np.int64),
         # The bytes at the beginning of each payload that are no part of the value.
         ("skipped", np.int64),
         # The next row, and the number of rows.
@@ -98,16 +126,40 @@ TASK_DTYPE: Final = np.dtype(
         ("null_operation", np.int64),
         ("constants", np.int64),
         ("constants_end", np.int64),
-        # Which slot must grow.
+        # What is left for the costs of rows.
+        ("room", np.int64),
+        # Where a row goes on: the operation, or `NOT_BEGUN`.
+        ("operation", np.int64),
+        # The address of the table of slots.
+        ("slots", np.int64),
+        # Which slot must grow, and what it must have room for.
         ("slot", np.int64),
+        ("needed", np.int64),
+        # The state of the row.
+        ("row_room", np.int64),
+        ("position", np.int64),
+        ("end", np.int64),
+        ("data_end", np.int64),
+        ("row_position", np.int64),
+        ("row_end", np.int64),
+        ("row_data_end", np.int64),
+        ("depth", np.int64),
+        ("empty_items", np.int64),
     ]
 )
 
 # As plain integers, which compile to constants.
-_DONE, _MALFORMED, _GROW, _GROW_BYTES = map(int, Status)
+_DONE, _MALFORMED, _GROW, _GROW_BYTES, _FULL = map(int, Status)
 _STRUCT, _TEXT, _LIST = map(int, Shape)
 _SHAPE, _DATA, _VALIDITY, _OFFSETS, _CAPACITY = map(int, list(Slot)[:5])
-_BYTES_CAPACITY, _COUNT, _BYTES, _COUNT_BEFORE, _BYTES_BEFORE = map(int, list(Slot)[5:])
+_BYTES_CAPACITY, _COUNT, _BYTES, _COUNT_BEFORE, _BYTES_BEFORE = map(int, list(Slot)[5:10])
+_COST, _SLOT_END, _IN_LIST = map(int, list(Slot)[10:])
+_FAILURE_OPERATION, _FAILURE_POSITION, _FAILURE_EMPTY_ITEMS = (4 * int(part) for part in Failure)
+_FAILURE_BYTES: Final = 4 * len(Failure)
+#: Between a counter and what it was before the row.
+_BEFORE_BYTES: Final = 8 * (_COUNT_BEFORE - _COUNT)
+_TOO_SHORT: Final = TOO_SHORT
+_NOT_BEGUN: Final = NOT_BEGUN
 (
     _END,
     _BOOLEAN,
@@ -140,17 +192,26 @@ _MAX_INT64: Final = MAX_INT64
 _DAY: Final = DAY
 _MOST_EMPTY_ITEMS: Final = MOST_EMPTY_ITEMS
 _DECIMAL_BYTES: Final = 16
+#: Maps of more entries have their keys found by hashes, and not compared with each other.
+_FEW_ENTRIES: Final = 8
+#: An odd number whose bits are as if at random.
+_FACTOR: Final = -0x61C8864680B583EB
 
 
 @kernel_part
-def _block(position: int, end: int) -> tuple[int, int]:
-    """Read the header of a block of items; return their number and the address behind."""
+def _block(position: int, end: int, slot: int) -> tuple[int, int]:
+    """Read the header of a block of items; return their number and the address behind.
+
+    Where the list is skipped and has no slot, blocks that have a size are skipped at once.
+    """
     count, position = read_varint(position, end, _LONG_BITS)
-    if count < 0 and position:
+    while count < 0 and position:
         size, position = read_varint(position, end, _LONG_BITS)
         if position == 0 or size < 0 or size > end - position or count < -_MAX_INT64:
             return 0, 0
-        count = -count
+        if slot >= 0:
+            return -count, position
+        count, position = read_varint(position + size, end, _LONG_BITS)
     return count, position
 
 
@@ -173,10 +234,16 @@ def _skip(position: int, end: int, wire: int, size: int) -> int:  # noqa: PLR091
         if wire != _WIRE_FIXED:
             size = 4 if wire == _WIRE_FLOAT else 8
         return position + size if size <= end - position else 0
-    count, position = _block(position, end)
+    count, position = _block(position, end, -1)
     while count and position:
-        count, position = _block(position, end)
+        count, position = _block(position, end, -1)
     return position
+
+
+@kernel_part
+def _next_null(slots: Any, slot: int) -> int:
+    """Return the next slot that gets a null: not one below a list."""
+    return slots[slot, _SLOT_END] if slots[slot, _SHAPE] == _LIST else slot + 1
 
 
 @kernel_part
@@ -217,8 +284,11 @@ def _number(  # noqa: C901, PLR0911, PLR0912, PLR0917  by position, as kernels g
             store_int64(target, number)
         elif op == _INT32:
             store_int32(target, number)
-        elif op == _FLOAT64:
+        elif op == _FLOAT64 and factor:
             store_as_float64(target, number)
+        elif op == _FLOAT64:
+            store_as_float32(target, number)
+            widen_float(target, target)
         else:
             store_as_float32(target, number)
         return position
@@ -266,22 +336,36 @@ def _decimal(target: int, source: int, size: int, limit: int) -> bool:
 
 
 @kernel_part
-def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operations
-    task: Any, program: Any, slots: Any, lists: Any, operation: int
+def _decode_row(  # noqa: C901, PLR0912, PLR0915  the loop over operations
+    task: Any, program: Any, slots: Any, lists: Any
 ) -> int:
-    """Append the current row, and return a status."""
+    """Append the current row, or go on with it, and return a status."""
     constants, constants_end = task.constants, task.constants_end
-    position = end = task.data
-    data_end = task.data + load_int32(task.offsets + 4 * task.rows)
-    if operation == 0:
-        position = task.data + load_int32(task.offsets + 4 * task.row) + task.skipped
-        end = task.data + load_int32(task.offsets + 4 * task.row + 4)
-    if position > end:
-        return _MALFORMED
-    row_position, row_end, row_data_end = position, end, data_end
-    depth = 0
-    empty_items = 0
+    if task.operation != _NOT_BEGUN:
+        operation, room = task.operation, task.row_room
+        position, end, data_end = task.position, task.end, task.data_end
+        row_position, row_end = task.row_position, task.row_end
+        row_data_end = task.row_data_end
+        depth, empty_items = task.depth, task.empty_items
+    else:
+        operation, room = 0, task.room
+        position = end = task.data
+        data_end = task.data + load_int32(task.offsets + 4 * task.rows)
+        if load_byte(task.nulls + task.row):
+            operation = task.null_operation
+        else:
+            position = task.data + load_int32(task.offsets + 4 * task.row) + task.skipped
+            end = task.data + load_int32(task.offsets + 4 * task.row + 4)
+            if position > end:
+                task.operation = _TOO_SHORT - 1
+                task.position = end
+                task.empty_items = 0
+                return _MALFORMED
+        row_position, row_end, row_data_end = position, end, data_end
+        depth, empty_items = 0, 0
+    start = position
     while True:
+        start = position
         base = operation * _WIDTH
         op, slot, second, third = (
             program[base],
@@ -290,18 +374,30 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
             program[base + 3],
         )
         operation += 1
-        if op <= _OP_STRUCT and op != _END:
+        if op == _NULL:
+            null = slot
+            while null < second and slots[null, _COUNT] < slots[null, _CAPACITY]:
+                null = _next_null(slots, null)
+            if null < second:
+                task.slot, task.needed = null, slots[null, _COUNT] + 1
+                status = _GROW
+                break
+            null = slot
+            while null < second:
+                _append_null(slots, null)
+                room -= slots[null, _COST]
+                null = _next_null(slots, null)
+        elif op <= _OP_STRUCT and op != _END:
             count = slots[slot, _COUNT]
             if count >= slots[slot, _CAPACITY]:
-                task.slot = slot
-                return _GROW
-            if op == _NULL:
-                _append_null(slots, slot)
-                continue
+                task.slot, task.needed = slot, count + 1
+                status = _GROW
+                break
             if _INT32 <= op <= _FLOAT64:
                 position = _number(slots, slot, op, second, third, position, end)
                 if position == 0:
-                    return _MALFORMED
+                    status = _MALFORMED
+                    break
             elif op in (_OP_BYTES, _OP_FIXED, _OP_SYMBOL):
                 source, source_end = position, data_end
                 if op == _OP_FIXED:
@@ -312,65 +408,76 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 else:
                     index, position = read_varint(position, end, _INT_BITS)
                     if position == 0 or index < 0 or index >= third:
-                        return _MALFORMED
+                        status = _MALFORMED
+                        break
                     size = program[(second + index) * _WIDTH + 1]
                     if size < 0:
-                        return _MALFORMED
+                        status = _MALFORMED
+                        break
                     source = constants + program[(second + index) * _WIDTH]
                     source_end = constants_end
                 if op != _OP_SYMBOL:
                     if position == 0 or size < 0 or size > end - position:
-                        return _MALFORMED
+                        status = _MALFORMED
+                        break
                     position += size
                     is_text = op == _OP_BYTES and second != 0
                     if is_text and not is_ascii(source, size) and not is_utf8(source, size):
-                        return _MALFORMED
+                        status = _MALFORMED
+                        break
                 used = slots[slot, _BYTES]
                 if size > slots[slot, _BYTES_CAPACITY] - used:
-                    task.slot = slot
-                    return _GROW_BYTES
+                    task.slot, task.needed = slot, used + size
+                    status = _GROW_BYTES
+                    break
                 copy_short(slots[slot, _DATA] + used, source, size, source_end)
                 slots[slot, _BYTES] = used + size
                 store_int32(slots[slot, _OFFSETS] + 4 * count + 4, used + size)
+                room -= size
             elif op == _BOOLEAN:
-                if position >= end:
-                    return _MALFORMED
-                byte = load_byte(position)
-                if byte > 1:
-                    return _MALFORMED
-                store_uint8(slots[slot, _DATA] + count, byte)
+                if position >= end or load_byte(position) > 1:
+                    status = _MALFORMED
+                    break
+                store_uint8(slots[slot, _DATA] + count, load_byte(position))
                 position += 1
             elif op == _DECIMAL:
                 size = second
                 if size < 0:
                     size, position = read_varint(position, end, _LONG_BITS)
-                if position == 0 or size < 0 or size > end - position:
-                    return _MALFORMED
+                if position == 0 or size <= 0 or size > end - position:
+                    status = _MALFORMED
+                    break
                 target = slots[slot, _DATA] + _DECIMAL_BYTES * count
                 if not _decimal(target, position, size, constants + third):
-                    return _MALFORMED
+                    status = _MALFORMED
+                    break
                 position += size
             if slots[slot, _VALIDITY]:
                 store_uint8(slots[slot, _VALIDITY] + count, 1)
             slots[slot, _COUNT] = count + 1
+            room -= slots[slot, _COST]
         elif op == _BRANCH:
             branch, position = read_varint(position, end, _INT_BITS)
             if position == 0 or branch < 0 or branch >= second:
-                return _MALFORMED
+                status = _MALFORMED
+                break
             operation = program[(slot + branch) * _WIDTH]
         elif op == _GO:
             operation = slot
         elif op == _SKIP:
             position = _skip(position, end, slot, second)
             if position == 0:
-                return _MALFORMED
+                status = _MALFORMED
+                break
         elif op == _ITEMS:
-            left, position = _block(position, end)
+            left, position = _block(position, end, slot)
             if position == 0 or (third and left > end - position):
-                return _MALFORMED
+                status = _MALFORMED
+                break
             if not third:
                 if left > _MOST_EMPTY_ITEMS - empty_items:
-                    return _MALFORMED
+                    status = _MALFORMED
+                    break
                 empty_items += left
             lists[depth, 0] = left
             lists[depth, 1] = third
@@ -380,40 +487,83 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
         elif op == _ITEMS_END:
             # A list without items comes here at once.
             left = lists[depth - 1, 0]
-            if left > 0:
-                left -= 1
-                if left == 0:
-                    third = lists[depth - 1, 1]
-                    left, position = _block(position, end)
-                    if position == 0 or (third and left > end - position):
-                        return _MALFORMED
-                    if not third:
-                        if left > _MOST_EMPTY_ITEMS - empty_items:
-                            return _MALFORMED
-                        empty_items += left
-            if left > 0:
-                lists[depth - 1, 0] = left
+            if left > 1:
+                lists[depth - 1, 0] = left - 1
                 operation = second
                 continue
+            # Before anything is read, so that the operation can be repeated.
+            if slot >= 0 and slots[slot, _COUNT] >= slots[slot, _CAPACITY]:
+                task.slot, task.needed = slot, slots[slot, _COUNT] + 1
+                status = _GROW
+                break
+            if left == 1:
+                third = lists[depth - 1, 1]
+                left, position = _block(position, end, slot)
+                if position == 0 or (third and left > end - position):
+                    status = _MALFORMED
+                    break
+                if not third:
+                    if left > _MOST_EMPTY_ITEMS - empty_items:
+                        status = _MALFORMED
+                        break
+                    empty_items += left
+                if left > 0:
+                    lists[depth - 1, 0] = left
+                    operation = second
+                    continue
             depth -= 1
             if slot >= 0:
                 count = slots[slot, _COUNT]
-                if count >= slots[slot, _CAPACITY]:
-                    task.slot = slot
-                    return _GROW
                 store_int32(slots[slot, _OFFSETS] + 4 * count + 4, slots[slot + 1, _COUNT])
                 if slots[slot, _VALIDITY]:
                     store_uint8(slots[slot, _VALIDITY] + count, 1)
                 slots[slot, _COUNT] = count + 1
+                room -= slots[slot, _COST]
         elif op == _DEFAULT:
             row_position, row_end, row_data_end = position, end, data_end
             position, end, data_end = constants + slot, constants + slot + second, constants_end
         elif op == _DEFAULT_END:
             position, end, data_end = row_position, row_end, row_data_end
         elif op == _END:
-            return _DONE if position == end else _MALFORMED
+            if position == end:
+                if room < 0:
+                    return _FULL
+                task.room = room
+                return _DONE
+            status = _MALFORMED
+            break
         else:
-            return _MALFORMED
+            status = _MALFORMED
+            break
+    task.operation = operation - 1
+    task.position, task.end, task.data_end = start, end, data_end
+    task.row_position, task.row_end, task.row_data_end = row_position, row_end, row_data_end
+    task.depth, task.empty_items, task.row_room = depth, empty_items, room
+    return status
+
+
+@kernel_part
+def _note_failure(task: Any) -> None:
+    """Write down where the current row is malformed, and let it become null."""
+    failure = task.failures + _FAILURE_BYTES * task.row
+    position = task.position
+    if task.constants <= position < task.constants_end:
+        position = task.constants - position - 1
+    else:
+        position -= task.data + load_int32(task.offsets + 4 * task.row) + task.skipped
+    store_int32(failure + _FAILURE_OPERATION, task.operation + 1)
+    store_int32(failure + _FAILURE_POSITION, position)
+    store_int32(failure + _FAILURE_EMPTY_ITEMS, task.empty_items)
+    store_uint8(task.nulls + task.row, 1)
+
+
+@kernel_part
+def _forget_row(slots: Any) -> None:
+    """Remove what was decoded of a row."""
+    rows = slots[0, _COUNT_BEFORE]
+    for slot in range(slots.shape[0]):
+        slots[slot, _COUNT] = slots[slot, _COUNT_BEFORE] if slots[slot, _IN_LIST] else rows
+        slots[slot, _BYTES] = slots[slot, _BYTES_BEFORE]
 
 
 @kernel(
@@ -422,22 +572,34 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
     Items(np.dtype(np.int32)),
     Items(np.dtype(np.int64), 2),
     Items(np.dtype(np.int64), 2),
+    Items(np.dtype(np.int32)),
 )
-def _decode_payloads(table: Any, program: Any, slots: Any, lists: Any) -> int:
+def _decode_payloads(table: Any, program: Any, slots: Any, lists: Any, kept: Any) -> int:
     task = table[0]
     while task.row < task.rows:
-        for slot in range(slots.shape[0]):
-            slots[slot, _COUNT_BEFORE] = slots[slot, _COUNT]
-            slots[slot, _BYTES_BEFORE] = slots[slot, _BYTES]
-        operation = task.null_operation if load_byte(task.nulls + task.row) else 0
-        status = _decode_row(task, program, slots, lists, operation)
-        if status != _DONE:
-            for slot in range(slots.shape[0]):
-                slots[slot, _COUNT] = slots[slot, _COUNT_BEFORE]
-                slots[slot, _BYTES] = slots[slot, _BYTES_BEFORE]
+        if task.operation == _NOT_BEGUN:
+            for index in range(kept.shape[0]):
+                counter = task.slots + kept[index]
+                move_8_bytes(counter + _BEFORE_BYTES, counter)
+        status = _decode_row(task, program, slots, lists)
+        if status in (_GROW, _GROW_BYTES):
             return status
-        task.row += 1
+        if status == _MALFORMED:
+            _note_failure(task)
+        task.operation = _NOT_BEGUN
+        if status == _DONE:
+            task.row += 1
+            continue
+        _forget_row(slots)
+        if status == _FULL:
+            return status
     return _DONE
+
+
+@kernel(0, Items(np.dtype(np.int64), 2))
+def forget_row(slots: Any) -> None:
+    """Remove what was decoded of a row that does not go on."""
+    _forget_row(slots)
 
 
 def decode_payloads(
@@ -445,11 +607,135 @@ def decode_payloads(
     program: npt.NDArray[np.int32],
     slots: npt.NDArray[np.int64],
     lists: npt.NDArray[np.int64],
+    kept: npt.NDArray[np.int32],
 ) -> Status:
     """Append rows to the buffers of `slots` until Python has to do something.
 
-    `table` has one row of `TASK_DTYPE`, and `lists` has two numbers for each
-    list that a value can be in. The
-    memory at all addresses must remain allocated.
+    `table` has one row of `TASK_DTYPE`, and `lists` has two numbers for each list that a value can
+    be in. `kept` has the offsets in `slots`, in bytes, of the counters that are kept before each
+    row: those of `kept_counters`. The memory at all addresses must remain allocated. The constants
+    end with `COPY_SLACK` bytes, which are read, and belong to none.
     """
-    return Status(_decode_payloads(table, program, slots, lists))
+    return Status(_decode_payloads(table, program, slots, lists, kept))
+
+
+def kept_counters(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Return where the counters are that a row does not change by exactly one, and one that is."""
+    items = [(slot, Slot.COUNT) for slot in range(len(slots)) if slots[slot, Slot.IN_LIST]]
+    texts = [
+        (slot, Slot.BYTES) for slot in range(len(slots)) if slots[slot, Slot.SHAPE] == Shape.TEXT
+    ]
+    counters = [(0, Slot.COUNT), *items, *texts]
+    return np.array([8 * (len(Slot) * slot + counter) for slot, counter in counters], np.int32)
+
+
+@kernel_part
+def _are_equal(one: int, other: int, size: int) -> bool:
+    """Compare bytes, word by word; behind both there are eight more bytes that can be read."""
+    while size >= 8:  # noqa: PLR2004  the bytes of a word
+        if load_int64(one) != load_int64(other):
+            return False
+        one += 8
+        other += 8
+        size -= 8
+    return ((load_int64(one) ^ load_int64(other)) & ((1 << 8 * size) - 1)) == 0
+
+
+@kernel_part
+def _hash(address: int, size: int, seed: int) -> int:
+    """Hash bytes, word by word; behind them there are eight more bytes that can be read."""
+    value = (seed ^ size) * _FACTOR
+    while size >= 8:  # noqa: PLR2004  the bytes of a word
+        value = (value ^ load_int64(address)) * _FACTOR
+        value ^= (value >> 32) & 0xFFFFFFFF
+        address += 8
+        size -= 8
+    value = (value ^ (load_int64(address) & ((1 << 8 * size) - 1))) * _FACTOR
+    return value ^ ((value >> 32) & 0xFFFFFFFF)
+
+
+@kernel_part
+def _first_with_key(  # noqa: PLR0917  by position, as kernels get arguments
+    offsets: int, data: int, entries: Any, ends: int, begin: int, count: int, entry: int
+) -> int:
+    """Return which of the distinct keys is that of an entry, or -1.
+
+    Until a key is there twice, the distinct ones are those of all entries.
+    """
+    start = load_int32(offsets + 4 * entry)
+    size = load_int32(offsets + 4 * entry + 4) - start
+    for index in range(begin, begin + count):
+        first = entries[index, 0] if ends else index
+        other = load_int32(offsets + 4 * first)
+        has_size = load_int32(offsets + 4 * first + 4) - other == size
+        if has_size and _are_equal(data + other, data + start, size):
+            return index
+    return -1
+
+
+@kernel(1, int, int, int, int, int, Items(np.dtype(np.int32)), Items(np.dtype(np.int32), 2), int)
+def _find_keys(  # noqa: C901, PLR0912, PLR0917  by position, as kernels get arguments
+    maps: int, rows: int, offsets: int, data: int, seed: int, table: Any, entries: Any, ends: int
+) -> int:
+    kept = 0
+    for row in range(rows):
+        begin, end = load_int32(maps + 4 * row), load_int32(maps + 4 * row + 4)
+        first_kept = kept
+        mask = 0
+        if end - begin > _FEW_ENTRIES:
+            mask = 1
+            while mask < 2 * (end - begin):
+                mask *= 2
+            for place in range(mask):
+                table[place] = -1
+            mask -= 1
+        for entry in range(begin, end):
+            found = -1
+            if mask:
+                start = load_int32(offsets + 4 * entry)
+                size = load_int32(offsets + 4 * entry + 4) - start
+                place = _hash(data + start, size, seed) & mask
+                while table[place] >= 0 and found < 0:
+                    found = _first_with_key(offsets, data, entries, ends, table[place], 1, entry)
+                    place = (place + 1) & mask
+                if found < 0:
+                    table[place] = kept
+            else:
+                found = _first_with_key(
+                    offsets, data, entries, ends, first_kept, kept - first_kept, entry
+                )
+            if not ends:
+                if found >= 0:
+                    return 1
+                kept += 1
+            elif found >= 0:
+                entries[found, 1] = entry
+            else:
+                entries[kept, 0] = entries[kept, 1] = entry
+                kept += 1
+        if ends:
+            store_int32(ends + 4 * row + 4, kept)
+    return kept if ends else 0
+
+
+def find_repeated_keys(  # noqa: PLR0917  by position, as the kernel's
+    maps: int,
+    rows: int,
+    offsets: int,
+    data: int,
+    seed: int,
+    table: npt.NDArray[np.int32],
+    entries: npt.NDArray[np.int32],
+    ends: int,
+) -> int:
+    """Return whether maps have a key twice, or fill in which entries remain if they do not.
+
+    `maps` is the address of the ends of `rows` maps; `offsets` and `data` are those of their keys,
+    behind which eight bytes more can be read. `table` has room for four times the entries of the
+    largest map, and hashes depend on `seed`, so that nobody can make keys that collide.
+
+    With 0 for `ends`, it returns 1 at the first key that is there twice, else 0. Else it writes to
+    `entries`, which has two numbers for each key, the positions of the first and of the last entry
+    of each distinct key, at the address `ends` the ends of maps of them, and returns their number.
+    """
+    return int(_find_keys(maps, rows, offsets, data, seed, table, entries, ends))

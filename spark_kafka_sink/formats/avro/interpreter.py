@@ -1,14 +1,14 @@
 """Decode one payload at a time by a plan, in Python: the oracle of the compiled kernel.
 
-It says exactly what a plan means, and when a payload is malformed. Nothing but tests runs it on
-more than a few rows.
+It says exactly what a plan means, and when a payload is malformed. Only tests run it on whole
+payloads; the decoder lets it repeat the operation at which the kernel gave up, for the reason.
 """
 
 from __future__ import annotations
 
 import struct
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -32,23 +32,46 @@ class MalformedError(Exception):
     """A payload is malformed, or does not match the reader's schema."""
 
 
-class Interpreter:
-    """Appends rows to columns of Python objects."""
+class Stop(NamedTuple):
+    """Where in a payload an operation found it malformed."""
 
-    def __init__(self, plan: Plan) -> None:
+    operation: int
+    #: The offset at which the operation began to read: in the payload, or in the constants.
+    position: int
+    is_in_constants: bool
+    #: The items without bytes before.
+    empty_items: int
+
+
+class Interpreter:
+    """Appends rows to columns of Python objects; `value` is what errors call the value."""
+
+    def __init__(self, plan: Plan, value: str = "") -> None:
         self._plan = plan
+        self._value = value
         #: For each slot, its values so far; of a list, the end of each row among its items.
         self._values: list[list[Any]] = [[] for _ in range(plan.column.end)]
+        self._columns = _by_slot(plan.column)
 
     def append(self, payload: bytes) -> None:
         """Decode a payload; after `MalformedError`, nothing of it is in the columns."""
         lengths = [len(values) for values in self._values]
         try:
-            _Run(self._plan, self._values, payload).run()
+            self._run(payload).run()
         except MalformedError:
             for values, length in zip(self._values, lengths, strict=True):
                 del values[length:]
             raise
+
+    def problem(self, payload: bytes, stop: Stop) -> str:
+        """Return why an operation cannot go on where it stopped.
+
+        Raises RuntimeError if it can.
+        """
+        return self._run(payload).problem(stop)
+
+    def _run(self, payload: bytes) -> _Run:
+        return _Run(self._plan, self._value, self._values, self._columns, payload)
 
     def rows(self) -> list[Any]:
         """Return the rows, as `pyarrow.Array.to_pylist` returns them, but raw numbers for times."""
@@ -80,10 +103,18 @@ class Interpreter:
 class _Run:
     """Decodes one payload."""
 
-    def __init__(self, plan: Plan, values: list[list[Any]], payload: bytes) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        value: str,
+        values: list[list[Any]],
+        columns: list[Column],
+        payload: bytes,
+    ) -> None:
         self._plan = plan
+        self._value = value
         self._values = values
-        self._columns = _by_slot(plan.column)
+        self._columns = columns
         self._data = payload
         self._position = 0
         self._limit = len(payload)
@@ -96,11 +127,41 @@ class _Run:
         self._lists: list[tuple[int, int, int]] = []
 
     def run(self) -> None:
-        operation, program = 0, self._plan.program
-        while program[operation * WIDTH] != Op.END:
-            op, *arguments = program[operation * WIDTH : (operation + 1) * WIDTH]
+        operation: int | None = 0
+        while operation is not None:
+            operation = self._step(operation)
+
+    def problem(self, stop: Stop) -> str:
+        if stop.is_in_constants:
+            self._default(0, len(self._plan.constants))
+        self._position, self._empty_items = stop.position, stop.empty_items
+        op, _, begin, _ = self._arguments(stop.operation)
+        if op == Op.ITEMS_END:  # It stopped at the block behind the last item of one.
+            self._lists.append((1, 0, self._arguments(begin - 1)[3]))
+        try:
+            self._step(stop.operation)
+        except MalformedError as error:
+            return str(error)
+        raise RuntimeError(
+            "the compiled decoder refused a payload that the interpreter accepts; please report it"
+        )
+
+    def _arguments(self, operation: int) -> tuple[int, ...]:
+        return self._plan.program[operation * WIDTH : (operation + 1) * WIDTH]
+
+    def _step(self, operation: int) -> int | None:
+        """Do one operation, and return the next one, or None at the end."""
+        op, *arguments = self._arguments(operation)
+        try:
             target = self._STEPS[op](self, *arguments)
-            operation = operation + 1 if target is None else target
+        except MalformedError as error:
+            problem = self._plan.problem_at(operation, str(error), self._value)
+            raise MalformedError(problem) from None
+        if op == Op.END:
+            return None
+        return operation + 1 if target is None else target
+
+    def _end(self, *_: int) -> None:
         if self._position < self._limit:
             raise MalformedError("bytes are left behind the value")
 
@@ -113,7 +174,7 @@ class _Run:
             raise MalformedError(f"the union has no branch {branch}")
         return self._plan.program[(table + branch) * WIDTH]
 
-    def _default(self, offset: int, length: int, _: int) -> None:
+    def _default(self, offset: int, length: int, *_: int) -> None:
         self._payload = (self._data, self._position, self._limit)
         self._data, self._position, self._limit = self._plan.constants, offset, offset + length
 
@@ -122,13 +183,13 @@ class _Run:
 
     def _items(self, slot: int, end: int, size: int) -> int | None:
         first = self._length(slot + 1) if slot >= 0 else 0
-        self._lists.append((self._block_of(size), first, size))
+        self._lists.append((self._block_of(size, skips=slot < 0), first, size))
         return None if self._lists[-1][0] else end
 
     def _items_end(self, slot: int, begin: int, _: int) -> int | None:
         left, first, size = self._lists.pop()
         # A list without items comes here at once.
-        if left and (left := left - 1 or self._block_of(size)):
+        if left and (left := left - 1 or self._block_of(size, skips=slot < 0)):
             self._lists.append((left, first, size))
             return begin
         if slot >= 0:
@@ -141,12 +202,15 @@ class _Run:
     def _fail(self, problem: int, *_: int) -> None:
         raise MalformedError(self._plan.problems[problem])
 
-    def _null(self, slot: int, *_: int) -> None:
-        column = self._columns[slot]
-        # Where a struct is null, its members are neither read nor checked for nulls.
-        is_required_list = column.kind in {"list", "map"} and not column.nullable
-        length = self._length(slot + 1) if is_required_list else 0
-        self._values[slot].append((length, length) if is_required_list else None)
+    def _null(self, slot: int, end: int, _: int) -> None:
+        while slot < end:
+            column = self._columns[slot]
+            is_list = column.kind in {"list", "map"}
+            # Where a struct is null, its members are neither read nor checked for nulls.
+            is_required_list = is_list and not column.nullable
+            length = self._length(slot + 1) if is_required_list else 0
+            self._values[slot].append((length, length) if is_required_list else None)
+            slot = column.end if is_list else slot + 1
 
     def _struct(self, slot: int, *_: int) -> None:
         self._values[slot].append(True)
@@ -170,8 +234,9 @@ class _Run:
         value = number if is_float else float(np.int64(number).astype(np.float32))
         self._values[slot].append(value)
 
-    def _append_float64(self, slot: int, wire: int, _: int) -> None:
-        self._values[slot].append(float(self._number(wire)))
+    def _append_float64(self, slot: int, wire: int, factor: int) -> None:
+        number = self._number(wire)
+        self._values[slot].append(float(number if factor else np.int64(number).astype(np.float32)))
 
     def _append_bytes(self, slot: int, is_text: int, _: int) -> None:
         data = self._bytes(self._varint(_LONG_BYTES))
@@ -182,6 +247,8 @@ class _Run:
 
     def _append_decimal(self, slot: int, size: int, limit: int) -> None:
         data = self._bytes(self._varint(_LONG_BYTES) if size < 0 else size)
+        if not data:
+            raise MalformedError("a decimal has no bytes")
         unscaled = int.from_bytes(data, "big", signed=True)
         if abs(unscaled) >= int.from_bytes(self._plan.constants[limit : limit + 16], "little"):
             digits = self._columns[slot].type.precision
@@ -214,7 +281,7 @@ class _Run:
             case Wire.SYMBOL:
                 self._symbol(size)
             case Wire.EMPTY_ITEMS:
-                while self._block():
+                while self._block(skips=True):
                     pass
             case _:
                 self._number(wire)
@@ -236,21 +303,25 @@ class _Run:
             raise MalformedError(f"a boolean is {byte}")
         return bool(byte)
 
-    def _block(self) -> int:
-        """Return the number of items in the next block of a list."""
-        count = self._varint(_LONG_BYTES)
-        if count < 0:
+    def _block(self, *, skips: bool) -> int:
+        """Return the number of items in the next block of a list.
+
+        As in Java, the size of a block counts where the list is skipped, and only there.
+        """
+        while (count := self._varint(_LONG_BYTES)) < 0:
             size = self._varint(_LONG_BYTES)
             if not 0 <= size <= self._limit - self._position:
                 raise MalformedError(f"a block of {size} bytes is longer than the payload")
-            count = -count
-        if count not in _LONG:
-            raise MalformedError("a block has more items than a long can count")
+            if -count not in _LONG:
+                raise MalformedError("a block has more items than a long can count")
+            if not skips:
+                return -count
+            self._position += size
         return count
 
-    def _block_of(self, size: int) -> int:
+    def _block_of(self, size: int, *, skips: bool) -> int:
         """Return the number of items in the next block; each takes `size` bytes or more."""
-        count = self._block()
+        count = self._block(skips=skips)
         if size and count > self._limit - self._position:
             raise MalformedError(f"a block of {count} items is longer than the payload")
         if not size:
@@ -280,6 +351,7 @@ class _Run:
 
     #: Each does one operation, and returns which one follows if it is not the next.
     _STEPS: ClassVar[dict[int, Callable[..., int | None]]] = {
+        Op.END: _end,
         Op.BOOLEAN: _append_boolean,
         Op.INT32: _append_integer,
         Op.INT64: _append_integer,
@@ -302,10 +374,12 @@ class _Run:
     }
 
 
-def _by_slot(column: Column) -> dict[int, Column]:
-    columns = {column.slot: column}
-    for child in column.children:
-        columns |= _by_slot(child)
+def _by_slot(column: Column) -> list[Column]:
+    columns, rest = [], [column]
+    while rest:
+        column = rest.pop()
+        columns.append(column)
+        rest += reversed(column.children)
     return columns
 
 

@@ -13,7 +13,7 @@ Every operation has four numbers, and so does a line of a table:
 | `FIXED` | slot, size | read bytes, append them |
 | `DECIMAL` | slot, size or -1, limit | read a big-endian number below the limit, append it |
 | `SYMBOL` | slot, table, lines | read an index, append the constant of its line |
-| `NULL` | slot | append a null, or anything where the column has none |
+| `NULL` | slot, end | append a null, or anything where there is none, to the slots up to `end` |
 | `STRUCT` | slot | append a struct that is there |
 | `ITEMS` | slot or -1, end, size | a list: items up to `end`, each of `size` bytes or more |
 | `ITEMS_END` | slot or -1, begin | go back to `begin` for the next item, if any |
@@ -27,15 +27,18 @@ Every operation has four numbers, and so does a line of a table:
 The lines of a `BRANCH` have a target; those of a `SYMBOL` the offset and length of a constant, with
 the length -1 for a symbol that the reader does not have. The limit of a `DECIMAL` is the offset of
 a constant, a little-endian number of 128 bits. A number is multiplied by its factor; with the
-factor 0 it is a time of the day.
+factor 0 an `INT64` is a time of the day, and a `FLOAT64` is rounded to 32 bits before. A `NULL`
+leaves out the slots below a list, which has no items then.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -65,7 +68,7 @@ from spark_kafka_sink.formats.avro.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from spark_kafka_sink.formats.avro.columns import Column
     from spark_kafka_sink.formats.avro.resolution import Action
@@ -77,6 +80,10 @@ WIDTH: Final = 4
 MOST_EMPTY_ITEMS: Final = 100_000
 #: Longer plans are refused: a type that is used twice in each of thirty others is there 2^30 times.
 MOST_OPERATIONS: Final = 100_000
+#: The most fields, items and branches that are looked at to make a plan.
+_MOST_VISITS: Final = 10 * MOST_OPERATIONS
+#: The most characters of a path that an error shows.
+_SHOWN_PATH: Final = 200
 #: The microseconds of a day, which every time of the day is below.
 DAY: Final = 86_400_000_000
 
@@ -132,7 +139,6 @@ _WIRES: Final = {
     "bytes": Wire.BYTES,
     "string": Wire.BYTES,
 }
-_PLAIN: Final = {"null": Op.NULL, "boolean": Op.BOOLEAN}
 _LONG_BITS: Final = 64
 _DECIMAL_BYTES: Final = 16
 
@@ -150,6 +156,41 @@ class Plan:
     null_operation: int
     #: The most lists that a value is in.
     lists: int
+    #: Where the values of operations are: from each operation on, until the next one.
+    places: tuple[Place, ...]
+
+    def problem_at(self, operation: int, problem: str, value: str = "") -> str:
+        """Return the text of a problem, with the path of the field that an operation reads.
+
+        The path begins with the name of the value, if that is given.
+        """
+        names, size = [], 0
+        number = bisect_right(self.places, operation, key=lambda place: place.operation) - 1
+        node = self.places[number].path
+        while node is not None and size <= _SHOWN_PATH:
+            names.append(node.name)
+            size += len(node.name)
+            node = node.outer
+        path = "".join(reversed(names))
+        if size > _SHOWN_PATH:
+            path = f"...{path[-_SHOWN_PATH:]}"
+        path = f"{value}{path}" if value else path.removeprefix(".")
+        return f"{path}: {problem}" if path else problem
+
+
+class Path(NamedTuple):
+    """A part of a value: the name behind that of the part that it is in."""
+
+    outer: Path | None
+    #: A field with a dot before it, or the brackets of a list or a map.
+    name: str
+
+
+class Place(NamedTuple):
+    """The path of the operations from one on; None of the value itself."""
+
+    operation: int
+    path: Path | None
 
 
 def make_plan(writer: Schema, reader: Schema) -> Plan:
@@ -158,9 +199,9 @@ def make_plan(writer: Schema, reader: Schema) -> Plan:
     Raises `SchemaError` if no columns can have such values, or the plan would be too long.
     """
     # Whatever the schema says: a payload may be missing or malformed.
-    column = replace(columns_of(reader), nullable=True)
     compiler = _Compiler()
     try:
+        column = replace(columns_of(reader), nullable=True)
         compiler.action(resolve(writer, reader), column)
     except RecursionError:
         raise SchemaError("Avro: the schema has too many levels") from None
@@ -174,6 +215,7 @@ def make_plan(writer: Schema, reader: Schema) -> Plan:
         tuple(compiler.problems),
         null_operation,
         compiler.most_lists,
+        tuple(compiler.places),
     )
 
 
@@ -181,17 +223,46 @@ class _Compiler:
     def __init__(self) -> None:
         self.program: list[int] = []
         self.constants = bytearray()
-        self.problems: list[str] = []
+        #: The problems, with their numbers.
+        self.problems: dict[str, int] = {}
+        self.places = [Place(0, None)]
+        self._path: Path | None = None
+        self._visits = 0
         #: The lists that the next operation is in, and the most of any operation.
         self._lists = 0
         self.most_lists = 0
+        #: Where the constants are, and the tables of enums, by the identities of their actions.
+        self._offsets: dict[bytes, int] = {}
+        self._tables: dict[int, int] = {}
 
     def emit(self, op: int, first: int = 0, second: int = 0, third: int = 0) -> int:
         """Append an operation, or a line of a table; return its number."""
         if len(self.program) >= MOST_OPERATIONS * WIDTH:
             raise SchemaError(f"Avro: the schema needs more than {MOST_OPERATIONS} operations")
+        if self.places[-1].path is not self._path:
+            self.places.append(Place(self._next(), self._path))
         self.program += (op, first, second, third)
         return len(self.program) // WIDTH - 1
+
+    def _visit(self) -> None:
+        self._visits += 1
+        if self._visits > _MOST_VISITS:
+            raise SchemaError(f"Avro: the schema has more than {_MOST_VISITS} parts")
+
+    @contextmanager
+    def _at(self, name: str) -> Iterator[None]:
+        """Let operations belong to a part of the value at hand."""
+        outer = self._path
+        self._path = Path(outer, name)
+        yield
+        self._path = outer
+
+    def _constant(self, data: bytes) -> int:
+        """Return where a constant is."""
+        if data not in self._offsets:
+            self._offsets[data] = len(self.constants)
+            self.constants += data
+        return self._offsets[data]
 
     def _next(self) -> int:
         return len(self.program) // WIDTH
@@ -201,49 +272,48 @@ class _Compiler:
 
     def action(self, action: Action, column: Column) -> None:
         """Add what reads one value into a column."""
+        self._visit()
         self._EMITTERS[type(action)](self, action, column)
 
     def _no_match(self, action: Fail, _: Column) -> None:
-        if action.problem not in self.problems:
-            self.problems.append(action.problem)
-        self.emit(Op.FAIL, self.problems.index(action.problem))
+        self.emit(Op.FAIL, self.problems.setdefault(action.problem, len(self.problems)))
 
     def _read(self, action: Read, column: Column) -> None:
-        writer, reader = action.writer, action.reader
+        writer = action.writer
         size = writer.size if isinstance(writer, Fixed) else -1
-        if column.kind in _PLAIN:
-            self.emit(_PLAIN[column.kind], column.slot)
+        if column.kind == "null":
+            self.null(column)
+        elif column.kind == "boolean":
+            self.emit(Op.BOOLEAN, column.slot)
         elif column.kind == "decimal":
-            limit = len(self.constants)
-            self.constants += (10**column.type.precision).to_bytes(_DECIMAL_BYTES, "little")
-            self.emit(Op.DECIMAL, column.slot, size, limit)
+            limit = (10**column.type.precision).to_bytes(_DECIMAL_BYTES, "little")
+            self.emit(Op.DECIMAL, column.slot, size, self._constant(limit))
         elif column.kind == "number":
-            # A union of int and long is a column of plain numbers, whatever their logical types.
-            factor = factor_of(reader) if pa.types.is_timestamp(column.type) else 1
-            factor = 0 if pa.types.is_time(column.type) else factor
-            self.emit(_storage(column), column.slot, _WIRES[writer.type], factor)
+            self.emit(_storage(column), column.slot, _WIRES[writer.type], _factor(action, column))
         elif size < 0:
             self.emit(Op.BYTES, column.slot, pa.types.is_string(column.type))
         else:
             self.emit(Op.FIXED, column.slot, size)
 
     def _read_symbol(self, action: ReadEnum, column: Column) -> None:
-        lines = []
+        # The same enum has the same action wherever it is used.
+        if id(action) in self._tables:
+            self.emit(Op.SYMBOL, column.slot, self._tables[id(action)], len(action.symbols))
+            return
+        self._tables[id(action)] = self._next() + 2
+        self.emit(Op.SYMBOL, column.slot, self._next() + 2, len(action.symbols))
+        skip = self.emit(Op.GO)
         for symbol in action.symbols:
             data = b"" if symbol is None else symbol.encode()
-            lines.append((len(self.constants), -1 if symbol is None else len(data)))
-            self.constants += data
-        self.emit(Op.SYMBOL, column.slot, self._next() + 2, len(lines))
-        skip = self.emit(Op.GO)
-        for offset, length in lines:
-            self.emit(offset, length)
+            self.emit(self._constant(data), -1 if symbol is None else len(data))
         self._patch(skip, 1, self._next())
 
     def _read_items(self, action: ReadItems, column: Column) -> None:
         begin = self._begin_items(column.slot, takes_bytes=action.takes_bytes)
-        if action.is_map:
-            self.emit(Op.BYTES, column.children[0].slot, 1)
-        self.action(action.item, column.children[-1])
+        with self._at("{}" if action.is_map else "[]"):
+            if action.is_map:
+                self.emit(Op.BYTES, column.children[0].slot, 1)
+            self.action(action.item, column.children[-1])
         self._end_items(begin, column.slot)
 
     def _begin_items(self, slot: int, *, takes_bytes: bool) -> int:
@@ -257,15 +327,15 @@ class _Compiler:
 
     def _read_record(self, action: ReadRecord, column: Column) -> None:
         self.emit(Op.STRUCT, column.slot)
-        for position, part in action.fields:
-            # What is skipped has no column; any will do.
-            self.action(part, column if position is None else column.children[position])
-        for position, default in action.defaults:
-            schema = action.reader.fields[position].schema
-            begin = self.emit(Op.DEFAULT, len(self.constants), len(default))
-            self.constants += default
-            self.action(resolve(schema, schema), column.children[position])
-            self._patch(begin, 3, self.emit(Op.DEFAULT_END))
+        for name, position, part in action.fields:
+            with self._at(f".{name}"):
+                # What is skipped has no column; any will do.
+                self.action(part, column if position is None else column.children[position])
+        for position, default, part in action.defaults:
+            with self._at(f".{action.reader.fields[position].name}"):
+                begin = self.emit(Op.DEFAULT, self._constant(default), len(default))
+                self.action(part, column.children[position])
+                self._patch(begin, 3, self.emit(Op.DEFAULT_END))
 
     def _choose(self, action: Choose, column: Column) -> None:
         if action.reader.branches[action.branch].type == "null":
@@ -273,20 +343,20 @@ class _Compiler:
         elif column.members:
             self.emit(Op.STRUCT, column.slot)
             member = column.members[action.branch]
-            for child in column.children:
-                if child is member:
-                    self.action(action.action, child)
-                else:
-                    self.null(child)
+            assert member is not None  # noqa: S101  # the branch is not null
+            self._nulls(column.slot + 1, member.slot)
+            self.action(action.action, member)
+            self._nulls(member.end, column.end)
         else:
             self.action(action.action, column)
 
     def null(self, column: Column) -> None:
         """Add what appends a null to a column, and something to the members of a struct."""
-        self.emit(Op.NULL, column.slot)
-        if column.kind == "struct":
-            for child in column.children:
-                self.null(child)
+        self._nulls(column.slot, column.end)
+
+    def _nulls(self, begin: int, end: int) -> None:
+        if begin < end:
+            self.emit(Op.NULL, begin, end)
 
     def _read_branches(self, action: ReadUnion, column: Column) -> None:
         self._branches([partial(self.action, branch, column) for branch in action.branches])
@@ -300,7 +370,8 @@ class _Compiler:
         for line, emit in enumerate(emitters, table):
             self._patch(line, 0, self._next())
             emit()
-            ends.append(self.emit(Op.GO))
+            if line < table + len(emitters) - 1:
+                ends.append(self.emit(Op.GO))
         for end in ends:
             self._patch(end, 1, self._next())
 
@@ -308,8 +379,11 @@ class _Compiler:
         self._skip_value(action.writer)
 
     def _skip_value(self, writer: Schema) -> None:
+        self._visit()
+        if not takes_bytes(writer):
+            return
         match writer:
-            case Fixed() if writer.size:
+            case Fixed():
                 self.emit(Op.SKIP, Wire.FIXED, writer.size)
             case Enum():
                 self.emit(Op.SKIP, Wire.SYMBOL, len(writer.symbols))
@@ -318,9 +392,10 @@ class _Compiler:
             case Union():
                 self._branches([partial(self._skip_value, branch) for branch in writer.branches])
             case Record():
-                for part in parts_of(writer):
-                    self._skip_value(part)
-            case Primitive() if writer.type != "null":
+                for field in writer.fields:
+                    with self._at(f".{field.name}"):
+                        self._skip_value(field.schema)
+            case Primitive():
                 self.emit(Op.SKIP, _WIRES[writer.type])
 
     def _skip_items(self, writer: Array | Map) -> None:
@@ -328,10 +403,11 @@ class _Compiler:
             self.emit(Op.SKIP, Wire.EMPTY_ITEMS)
             return
         begin = self._begin_items(-1, takes_bytes=True)
-        if isinstance(writer, Map):
-            self.emit(Op.SKIP, Wire.BYTES)
-        for part in parts_of(writer):
-            self._skip_value(part)
+        with self._at("{}" if isinstance(writer, Map) else "[]"):
+            if isinstance(writer, Map):
+                self.emit(Op.SKIP, Wire.BYTES)
+            for part in parts_of(writer):
+                self._skip_value(part)
         self._end_items(begin, -1)
 
     _EMITTERS: ClassVar[dict[type, Callable[[Any, Any, Column], None]]] = {
@@ -344,6 +420,17 @@ class _Compiler:
         Skip: _skip,
         Fail: _no_match,
     }
+
+
+def _factor(action: Read, column: Column) -> int:
+    if pa.types.is_time(column.type):
+        return 0
+    # The column of a union of float and double has doubles.
+    is_narrowed = action.reader.type == "float" and action.writer.type != "float"
+    if pa.types.is_floating(column.type):
+        return 0 if is_narrowed else 1
+    # A union of int and long is a column of plain numbers, whatever their logical types.
+    return factor_of(action.reader) if pa.types.is_timestamp(column.type) else 1
 
 
 def _storage(column: Column) -> Op:

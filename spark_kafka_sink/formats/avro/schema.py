@@ -1,12 +1,15 @@
 """Avro schemas: the types, and the parser of their JSON text.
 
 `parse_schema` follows Java's `Schema.Parser` (1.12). It refuses more: a recursive schema, since no
-column can have its type; a name that is used before it is defined, or defined twice; a key that an
-object has twice. A default value is checked when it is needed (`default_bytes`), since registries
-keep schemas whose defaults are wrong.
+column can have its type; more than `MOST_LEVELS` levels; a key that an object has twice. A default
+value is checked when it is needed (`default_bytes`), since registries keep schemas whose defaults
+are wrong.
 
 A logical type that its schema cannot have, such as a date on a string, is ignored, as the
-specification demands; so is an unknown one.
+specification demands; so is an unknown one. Spark's own type of a number counts as a logical type.
+
+A schema is a tree whose parts are shared: each use of a named type is the same object. A short
+text can be a tree of 2^30 parts, so walks over schemas remember the objects that they have seen.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from __future__ import annotations
 import enum
 import json
 import math
+import re
+import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from spark_kafka_sink.errors import SchemaError
 
@@ -37,6 +43,22 @@ _LOGICAL_TYPES: Final = {
     ),
     "string": ("uuid",),
 }
+#: The property in which Spark's `to_avro` names the type of an interval, which is a number. It is
+#: a logical type here, with the type behind this prefix.
+_SPARK_PROPERTY: Final = "spark.sql.catalyst.type"
+SPARK_TYPE: Final = f"{_SPARK_PROPERTY} "
+#: For each type, the logical types that take precedence over that property.
+_BEFORE_SPARK_TYPE: Final = {
+    "int": frozenset({"date"}),
+    "long": frozenset(
+        {
+            "timestamp-millis",
+            "timestamp-micros",
+            "local-timestamp-millis",
+            "local-timestamp-micros",
+        }
+    ),
+}
 #: The size of a fixed schema that its logical type demands.
 _FIXED_SIZES: Final = {"duration": 12, "uuid": 16}
 
@@ -52,6 +74,15 @@ ABSENT: Final = Absent.ABSENT
 _SHOWN: Final = 40
 #: Deeper schemas are refused: every walk over a schema is recursive.
 MOST_LEVELS: Final = 100
+_MOST_INT: Final = 2**31 - 1
+#: A text of JSON, or a comment. A text or comment that does not end reaches to the end.
+_TEXT_OR_COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+#: The texts that Java's `Double.parseDouble` accepts.
+_DOUBLE: Final = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?P<decimal>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?"
+    r"|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?)",
+    re.ASCII,
+)
 
 
 class DecimalType(NamedTuple):
@@ -134,6 +165,13 @@ class Record:
     fields: tuple[Field, ...]
     aliases: tuple[str, ...] = ()
     type: str = field(default="record", init=False)
+    #: Whether each value takes at least one byte.
+    takes_bytes: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find out whether a value takes bytes."""
+        has_bytes = any(takes_bytes(field.schema) for field in self.fields)
+        object.__setattr__(self, "takes_bytes", has_bytes)
 
 
 _Json: TypeAlias = dict[str, Any]
@@ -181,8 +219,47 @@ def takes_bytes(schema: Schema) -> bool:
         case Fixed():
             return schema.size > 0
         case Record():
-            return any(map(takes_bytes, parts_of(schema)))
+            return schema.takes_bytes
     return True
+
+
+def are_same(one: Schema, other: Schema) -> bool:
+    """Return whether two schemas are equal in Java: in all but aliases and an enum's default."""
+    return _Comparison().are_same(one, other)
+
+
+class _Comparison:
+    """Compares each pair of records once."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[int, int], bool] = {}
+
+    def are_same(self, one: Schema, other: Schema) -> bool:
+        if one is other:
+            return True
+        pair = (id(one), id(other))
+        if pair not in self._records:
+            is_same = _own_parts(one) == _own_parts(other) and all(
+                map(self.are_same, parts_of(one), parts_of(other))
+            )
+            self._records[pair] = is_same
+        return self._records[pair]
+
+
+def _own_parts(schema: Schema) -> tuple[Any, ...]:
+    """Return what are two schemas' own differences, beside those of their parts."""
+    match schema:
+        case Primitive():
+            return schema.type, schema.logical
+        case Fixed():
+            return schema.type, schema.name, schema.size, schema.logical
+        case Enum():
+            return schema.type, schema.name, schema.symbols
+        case Record():
+            # As texts, 1 and 1.0 differ, and NaN is equal to itself.
+            fields = [(field.name, repr(field.default)) for field in schema.fields]
+            return schema.type, schema.name, fields
+    return schema.type, len(parts_of(schema))
 
 
 def describe(schema: Schema) -> str:
@@ -190,11 +267,23 @@ def describe(schema: Schema) -> str:
     return schema.name if isinstance(schema, Named) else schema.type
 
 
+def shortened(text: str, most: int = _SHOWN) -> str:
+    """Return a text as an error shows it: the beginning of a long one."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def _json_of(text: str, what: str) -> Any:
     try:
-        return json.loads(
-            text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant
-        )
+        try:
+            return _loaded(text)
+        except ValueError:
+            # Java's parser passes over comments, as in C.
+            without = _TEXT_OR_COMMENT.sub(
+                lambda found: found[0] if found[0].startswith('"') else " ", text
+            )
+            if without == text:
+                raise
+            return _loaded(without)
     except RecursionError:
         message = f"{what} has too many levels"
     except ValueError as error:
@@ -202,11 +291,16 @@ def _json_of(text: str, what: str) -> Any:
     raise SchemaError(message)
 
 
+def _loaded(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+
+
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    properties = dict(pairs)
-    if len(properties) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    properties: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in properties:
+            raise ValueError(f"'{shortened(key)}' is there twice")
+        properties[key] = value
     return properties
 
 
@@ -214,22 +308,37 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no value of JSON")
 
 
+class _Declaration(NamedTuple):
+    """The definition of a named type, somewhere in the text."""
+
+    json_value: _Json
+    namespace: str
+    path: str
+
+
 class _Parser:
     """Parses schemas that share their names."""
 
     def __init__(self) -> None:
         self._named: dict[str, Named] = {}
+        #: The levels below each named type, and the deepest level that was reached.
+        self._levels: dict[str, int] = {}
+        self._deepest = 0
         #: The names of the records whose fields are being parsed.
-        self._open: list[str] = []
+        self._open: set[str] = set()
+        self._root: Any = None
+        #: Where the text defines its types, and the types of those that have been parsed.
+        self._declared: dict[str, _Declaration] | None = None
+        self._parsed: dict[int, Named] = {}
 
     def parse(self, json_value: Any) -> Schema:
+        self._root, self._declared, self._parsed = json_value, None, {}
         return self._parse(json_value, "", "", 0)
 
     def _parse(self, value: Any, namespace: str, path: str, level: int) -> Schema:
-        if level > MOST_LEVELS:
-            raise _wrong(path, f"the schema has more than {MOST_LEVELS} levels")
+        self._reach(level, path)
         if isinstance(value, str):
-            return self._find(value, namespace, path)
+            return self._find(value, namespace, path, level)
         if isinstance(value, list):
             return self._union(value, namespace, path, level)
         if not isinstance(value, dict):
@@ -239,9 +348,21 @@ class _Parser:
             raise _wrong(path, f"'type' must be a name, not {_shown(kind)}")
         if kind in PRIMITIVES:
             return Primitive(kind, _logical_type(value, kind))
+        if id(value) in self._parsed:  # by a use that precedes the definition
+            named = self._parsed[id(value)]
+            self._reach(level + self._levels[named.name], path)
+            return named
         if kind in self._PARSERS:
-            return self._PARSERS[kind](self, value, namespace, path, level)
-        return self._find(kind, namespace, path)
+            schema = self._PARSERS[kind](self, value, namespace, path, level)
+            if isinstance(schema, Named):
+                self._parsed[id(value)] = schema
+            return schema
+        return self._find(kind, namespace, path, level)
+
+    def _reach(self, level: int, path: str) -> None:
+        if level > MOST_LEVELS:
+            raise _wrong(path, f"the schema has more than {MOST_LEVELS} levels")
+        self._deepest = max(self._deepest, level)
 
     def _array(self, value: _Json, namespace: str, path: str, level: int) -> Array:
         return Array(self._part(value, "items", namespace, path, level))
@@ -254,20 +375,27 @@ class _Parser:
             raise _wrong(path, f"'{key}' is missing")
         return self._parse(value[key], namespace, f"{path}.{key}" if path else key, level + 1)
 
-    def _find(self, name: str, namespace: str, path: str) -> Schema:
+    def _find(self, name: str, namespace: str, path: str, level: int) -> Schema:
         if name in PRIMITIVES:
             return Primitive(name)
-        names = [name] if "." in name or not namespace else [f"{namespace}.{name}", name]
-        for full_name in names:
-            if full_name in self._open:
+        full_name = name if "." in name or not namespace else f"{namespace}.{name}"
+        for candidate in (full_name, name):
+            if candidate in self._open:
                 raise _wrong(
                     path,
-                    f"the schema is recursive ({full_name} contains itself): no column can "
-                    "have its type",
+                    f"the schema is recursive ({shortened(candidate)} contains itself): no column "
+                    "can have its type",
                 )
-            if full_name in self._named:
-                return self._named[full_name]
-        raise _wrong(path, f"the type {name!r} is not defined")
+            if candidate in self._named:
+                self._reach(level + self._levels[candidate], path)
+                return self._named[candidate]
+        # A name may be used before it is defined.
+        if self._declared is None:
+            self._declared = {}
+            _collect_declarations(self._root, "", "", 0, self._declared)
+        if full_name in self._declared:
+            return self._parse(*self._declared[full_name], level)
+        raise _wrong(path, f"the type '{shortened(name)}' is not defined")
 
     def _union(self, values: list[Any], namespace: str, path: str, level: int) -> Union:
         branches: list[Schema] = []
@@ -278,7 +406,7 @@ class _Parser:
             if isinstance(branch, Union):
                 raise _wrong(branch_path, "a union cannot be a branch of a union")
             if describe(branch) in names:
-                raise _wrong(branch_path, f"the union has {describe(branch)} twice")
+                raise _wrong(branch_path, f"the union has {shortened(describe(branch))} twice")
             names.add(describe(branch))
             branches.append(branch)
         return Union(tuple(branches))
@@ -288,8 +416,11 @@ class _Parser:
         fields = value.get("fields")
         if not isinstance(fields, list):
             raise _wrong(path, f"the record {name} needs a list of fields")
+        if name in self._open:
+            raise _wrong(path, f"the type {name} is defined twice")
         space = name.rpartition(".")[0]
-        self._open.append(name)
+        self._open.add(name)
+        deepest, self._deepest = self._deepest, level
         parsed: dict[str, Field] = {}
         for json_field in fields:
             if not isinstance(json_field, dict):
@@ -298,14 +429,17 @@ class _Parser:
             field_path = f"{path}.{field_name}" if path else field_name
             if field_name in parsed:
                 raise _wrong(field_path, f"the record {name} has this field twice")
+            schema = self._field_type(json_field, space, field_path, level)
             parsed[field_name] = Field(
                 field_name,
-                self._field_type(json_field, space, field_path, level),
-                json_field.get("default", ABSENT),
+                schema,
+                _default_of(schema, json_field.get("default", ABSENT)),
                 _texts(json_field, "aliases", field_path),
             )
-        self._open.pop()
-        return self._define(Record(name, tuple(parsed.values()), aliases))
+        self._open.remove(name)
+        self._levels[name] = self._deepest - level
+        self._deepest = max(self._deepest, deepest)
+        return self._define(Record(name, tuple(parsed.values()), aliases), path)
 
     def _field_type(self, json_field: _Json, namespace: str, path: str, level: int) -> Schema:
         if "type" not in json_field:
@@ -322,32 +456,29 @@ class _Parser:
         if len(set(symbols)) < len(symbols):
             raise _wrong(path, f"the enum {name} has a symbol twice")
         default = value.get("default")
+        if not isinstance(default, str):  # As in Java, that is none.
+            default = None
         if default is not None and default not in symbols:
             raise _wrong(path, f"the default of the enum {name} is not one of its symbols")
-        return self._define(Enum(name, symbols, default, aliases))
+        return self._define(Enum(name, symbols, default, aliases), path)
 
     def _fixed(self, value: _Json, namespace: str, path: str, _: int) -> Fixed:
         name, aliases = self._name(value, namespace, path)
         size = value.get("size")
-        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**31:
+        if type(size) is not int or not 0 <= size <= _MOST_INT:
             raise _wrong(path, f"the size of {name} is a number of bytes, not {_shown(size)}")
-        return self._define(Fixed(name, size, _logical_type(value, "fixed", size), aliases))
+        return self._define(Fixed(name, size, _logical_type(value, "fixed", size), aliases), path)
 
     def _name(self, value: _Json, namespace: str, path: str) -> tuple[str, tuple[str, ...]]:
         """Return the full name of a named schema, and its aliases in full."""
         name = value.get("name")
         if not isinstance(name, str):
             raise _wrong(path, f"the name of a {value['type']} is a text, not {_shown(name)}")
-        space = value.get("namespace", namespace)
-        if not isinstance(space, str):
-            raise _wrong(path, f"the namespace of {name!r} is a text, not {_shown(space)}")
-        full_name = name if "." in name or not space else f"{space}.{name}"
+        full_name = _full_name(name, value, namespace)
         for part in full_name.split("."):
-            _checked_name(part, path, f"a part of the name {full_name!r}")
+            _checked_name(part, path, f"a part of the name '{shortened(full_name)}'")
         if full_name in PRIMITIVES:
             raise _wrong(path, f"a {value['type']} cannot have the name of the type {full_name}")
-        if full_name in self._named or full_name in self._open:
-            raise _wrong(path, f"the type {full_name} is defined twice")
         own_space = full_name.rpartition(".")[0]
         aliases = tuple(
             alias if "." in alias or not own_space else f"{own_space}.{alias}"
@@ -355,9 +486,13 @@ class _Parser:
         )
         return full_name, aliases
 
-    def _define(self, schema: _Named) -> _Named:
-        self._named[schema.name] = schema
-        return schema
+    def _define(self, schema: _Named, path: str) -> _Named:
+        """Remember a named type, or return the same one that was defined before."""
+        known = self._named.setdefault(schema.name, schema)
+        if not are_same(known, schema):
+            raise _wrong(path, f"the type {schema.name} is defined twice, differently")
+        self._levels.setdefault(schema.name, 0)
+        return cast("_Named", known)
 
     _PARSERS: ClassVar[dict[str, Callable[[Any, _Json, str, str, int], Schema]]] = {
         "record": _record,
@@ -374,17 +509,79 @@ def _wrong(path: str, problem: str) -> SchemaError:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return shortened(json.dumps(value))
+
+
+def _full_name(name: str, value: _Json, namespace: str) -> str:
+    """Return the full name that a definition has in a namespace."""
+    space = value.get("namespace")
+    if "." in name:
+        space, _, name = name.rpartition(".")
+    elif not isinstance(space, str):  # As in Java, that is none.
+        space = namespace
+    return f"{space}.{name}" if space else name
+
+
+def _collect_declarations(
+    value: Any, namespace: str, path: str, level: int, found: dict[str, _Declaration]
+) -> None:
+    """Find where named types are defined; the first definition of a name counts."""
+    if isinstance(value, list):
+        for number, branch in enumerate(value):
+            _collect_declarations(branch, namespace, f"{path}[{number}]", level + 1, found)
+    if not isinstance(value, dict) or level > MOST_LEVELS:
+        return
+    kind, name = value.get("type"), value.get("name")
+    for part in ("items", "values"):
+        if kind in {"array", "map"} and part in value:
+            part_path = f"{path}.{part}" if path else part
+            _collect_declarations(value[part], namespace, part_path, level + 1, found)
+    if kind not in {"record", "error", "enum", "fixed"} or not isinstance(name, str):
+        return
+    full_name = _full_name(name, value, namespace)
+    found.setdefault(full_name, _Declaration(value, namespace, path))
+    fields = value.get("fields")
+    for part in fields if isinstance(fields, list) and kind in {"record", "error"} else ():
+        if isinstance(part, dict) and isinstance(part.get("name"), str):
+            part_path = f"{path}.{part['name']}" if path else part["name"]
+            space = full_name.rpartition(".")[0]
+            _collect_declarations(part.get("type"), space, part_path, level + 1, found)
+
+
+def _default_of(schema: Schema, default: Any) -> Any:
+    """Return the default of a field; Java takes a text for a number of floating point."""
+    if schema.type not in {"float", "double"} or not isinstance(default, str):
+        return default
+    match = _DOUBLE.fullmatch(default.strip())
+    if match is None:
+        return default
+    if match["hex"]:
+        sign = -1 if match[0].startswith("-") else 1
+        with suppress(OverflowError):
+            return sign * float.fromhex(match["hex"])
+        return sign * math.inf
+    return float(match[0].rstrip("fFdD") if match["decimal"] else match[0])
 
 
 def _checked_name(name: Any, path: str, what: str) -> str:
     """Check a name as Java's `NameValidator.UTF_VALIDATOR` does."""
     if not isinstance(name, str) or not name:
         raise _wrong(path, f"{what} is a name, not {_shown(name)}")
-    if not all(letter.isalnum() or letter == "_" for letter in name) or name[0].isdigit():
-        raise _wrong(path, f"{what} has letters, digits and underscores only, unlike {name!r}")
+    if not all(map(_is_letter_or_digit, name)) or _is_digit(name[0]):
+        raise _wrong(
+            path, f"{what} has letters, digits and underscores only, unlike '{shortened(name)}'"
+        )
     return name
+
+
+def _is_letter_or_digit(character: str) -> bool:
+    # Java looks at UTF-16, whose surrogates are no letters.
+    is_letter = unicodedata.category(character).startswith("L") and character <= "\uffff"
+    return is_letter or character == "_" or _is_digit(character)
+
+
+def _is_digit(character: str) -> bool:
+    return unicodedata.category(character) == "Nd" and character <= "\uffff"
 
 
 def _texts(value: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
@@ -398,7 +595,7 @@ def _logical_type(value: Mapping[str, Any], kind: str, size: int = 0) -> str | D
     logical = value.get("logicalType")
     if logical == "decimal" and kind in {"bytes", "fixed"}:
         precision, scale = value.get("precision"), value.get("scale", 0)
-        if type(precision) is not int or type(scale) is not int:
+        if type(precision) is not int or type(scale) is not int or precision > _MOST_INT:
             return None
         # The most digits that every number of so many bytes can have.
         most = math.floor(math.log10(2) * (8 * size - 1)) if kind == "fixed" and size else 0
@@ -406,4 +603,7 @@ def _logical_type(value: Mapping[str, Any], kind: str, size: int = 0) -> str | D
         return DecimalType(precision, scale) if 0 <= scale <= precision > 0 and fits else None
     if kind == "fixed":
         return logical if _FIXED_SIZES.get(str(logical)) == size else None
+    spark_type = value.get(_SPARK_PROPERTY)
+    if kind in _BEFORE_SPARK_TYPE and isinstance(spark_type, str):
+        return logical if logical in _BEFORE_SPARK_TYPE[kind] else SPARK_TYPE + spark_type
     return logical if logical in _LOGICAL_TYPES.get(kind, ()) else None

@@ -1,0 +1,124 @@
+"""The compiled decoder of Avro payloads, compared with the interpreter, its oracle."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.formats.avro.decoder import Decoder
+from spark_kafka_sink.formats.avro.interpreter import Interpreter, MalformedError
+from spark_kafka_sink.formats.avro.plan import make_plan
+from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.record.default_record import encode_varint
+from tests.support.formats.arrow_rows import rows_of
+from tests.support.formats.avro_cases import make_case
+from tests.support.record.reading.guarded_memory import guarded_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.formats.avro.plan import Plan
+
+#: Numbers that say too much, or just not too much.
+_COUNTS = (-(2**63), -(2**31) - 1, -65, -1, 0, 1, 2, 64, 2**31 - 1, 2**31, 2**62, 2**63 - 1)
+_BYTES = (0, 1, 2, 0x7F, 0x80, 0xFF)
+
+
+def compare_case(seed: int, damaged: int = 8) -> None:
+    """Compare the decoders for random schemas, payloads, and so many damaged payloads."""
+    rng = random.Random(seed)
+    case = make_case(seed, payloads=4)
+    try:
+        plan = make_plan(parse_schema(case.writer), parse_schema(case.reader))
+    except SchemaError:
+        return
+    payloads = [*case.payloads, None]
+    payloads += [damage(rng, rng.choice(case.payloads)) for _ in range(damaged)]
+    rng.shuffle(payloads)
+    compare_decoders(plan, payloads, rng.choice((70, 200, 1000, 1 << 20)))
+
+
+def damage(rng: random.Random, payload: bytes) -> bytes:
+    """Return a payload with some other bytes, bits or numbers, or without its end."""
+    data = bytearray(payload)
+    for _ in range(rng.randint(1, 3)):
+        position = rng.randrange(len(data) + 1)
+        match rng.randrange(6):
+            case 0:
+                del data[position:]
+            case 1:
+                data[position:position] = encode_varint(rng.choice(_COUNTS))
+            case 2 if position < len(data):
+                data[position : position + 1] = encode_varint(rng.choice(_COUNTS))
+            case 3 if position < len(data):
+                data[position] ^= 1 << rng.randrange(8)
+            case 4 if position < len(data):
+                data[position] = rng.choice((*_BYTES, rng.getrandbits(8)))
+            case 5:
+                data[position:position] = data[: rng.randrange(9)]
+    return bytes(data)
+
+
+def compare_decoders(plan: Plan, payloads: Sequence[bytes | None], few_bytes: int) -> None:
+    """Compare rows and problems; with outputs of few bytes, the same rows are too large alone."""
+    expected: list[Any] = []
+    problems = {}
+    for row, payload in enumerate(payloads):
+        interpreter = Interpreter(plan)
+        expected.append(None)
+        try:
+            if payload is not None:
+                interpreter.append(payload)
+                expected[-1] = interpreter.rows()[0]
+        except MalformedError as error:
+            problems[row] = str(error)
+    [output] = Decoder(plan).decode(_guarded(payloads))
+    output.values.validate(full=True)
+    assert problems == output.malformed
+    rows = rows_of(plan.column, output.values)
+    # NaN is not equal to itself.
+    assert repr(expected) == repr(rows)
+    _compare_small_outputs(Decoder(plan, few_bytes), plan, payloads, expected, problems)
+
+
+def _compare_small_outputs(
+    decoder: Decoder,
+    plan: Plan,
+    payloads: Sequence[bytes | None],
+    expected: list[Any],
+    problems: dict[int, str],
+) -> None:
+    expected, problems = list(expected), dict(problems)
+    for row, payload in enumerate(payloads):
+        [output] = decoder.decode(_guarded([payload]))
+        if output.malformed and row not in problems:
+            expected[row], problems[row] = None, output.malformed[0]
+    rows, found, first = [], {}, 0
+    for output in decoder.decode(_guarded(payloads)):
+        output.values.validate(full=True)
+        assert first == output.first
+        first += len(output.values)
+        rows += rows_of(plan.column, output.values)
+        found |= output.malformed
+    assert repr(expected) == repr(rows)
+    assert problems.keys() == found.keys()
+    # A malformed payload may become too large before it is found to be malformed.
+    too_large = {row for row, problem in found.items() if problem.startswith("it becomes more")}
+    assert [problems[row] for row in found if row not in too_large] == [
+        found[row] for row in found if row not in too_large
+    ]
+
+
+def _guarded(payloads: Sequence[bytes | None]) -> Any:
+    """Return an array whose last byte is the last one of its memory."""
+    data = b"".join(payload or b"" for payload in payloads)
+    memory = guarded_array(len(data))
+    memory[:] = np.frombuffer(data, np.uint8)
+    array = pa.array(payloads, pa.binary())
+    validity, ends, _ = array.buffers()
+    buffers = [validity, ends, pa.py_buffer(memory)]
+    return pa.Array.from_buffers(pa.binary(), len(array), buffers)
