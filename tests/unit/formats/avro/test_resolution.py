@@ -437,7 +437,7 @@ def test_rows_are_those_of_javas_reader(first):
         ours = [_row(interpreter, reader, payload) for payload in case.payloads]
         expected = ["!" if row.startswith("!") else row for row in theirs]
         for number, row in enumerate(ours):
-            if row == "!a string is not UTF-8":
+            if row.startswith("!") and row.endswith("a string is not UTF-8"):
                 ours[number] = expected[number] = "!"
         assert expected == [row[:1] if row.startswith("!") else row for row in ours], case
 
