@@ -590,7 +590,7 @@ def test_available_now_goes_on_without_a_partition_that_is_gone(driver, client):
 
 
 def test_available_now_leaves_a_topic_made_again_to_the_next_run(driver, client):
-    """The old topic is a loss. The records of the new one are not those up to the target."""
+    """The old topic is a loss, and the records of the new one are not those up to the target."""
     client.topic_ids["t"] = UUID(int=1)
     query = driver(startingOffsets="earliest", failOnDataLoss="false")
     query.is_available_now = True
