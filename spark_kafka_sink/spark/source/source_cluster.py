@@ -7,8 +7,8 @@ Questions are asked with Spark's retries:
   batch does not, since a user is waiting for it to start, and it ends soon if nothing listens at
   any broker's address.
 - A latest offset below the known start is asked for again before it is believed (KAFKA-7703).
-- A topic that a running stream has read, and that is gone, is left out of the answer: whether that
-  is an error is for failOnDataLoss to say.
+- A topic that a running stream has read, and that is gone for some seconds, is left out of the
+  answer: whether that is an error is for failOnDataLoss to say.
 - A pattern that no topic matches is not an error: topics may be created later.
 
 Starts and ends are resolved here, too: offsets or timestamps of single partitions must name exactly
@@ -69,6 +69,9 @@ Answer = TypeVar("Answer")
 
 #: How long a batch waits for brokers: short, since a user is waiting for the job to start.
 _BATCH_SECONDS: Final = 15.0
+#: For how long a partition must be gone before that is believed, and how often that is asked.
+_SECONDS_UNTIL_GONE: Final = 3.0
+_ASKS_UNTIL_GONE: Final = 6
 _UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 #: How many partitions an error names.
 _MOST_NAMED: Final = 5
@@ -182,19 +185,38 @@ class SourceCluster:
 
     def remaining_partitions(self) -> tuple[TopicPartition, ...]:
         """Return those of the partitions to read that exist, for a stream that has begun."""
-        selection = self._options.selection
-        if not self._is_incomplete:
+        selection, before = self._options.selection, self._ids
+        if self._is_incomplete:
+            # The wait for a missing topic would delay every trigger.
+            partitions = self._list(selection, skips_missing=True)
+        else:
             try:
-                return self._list(selection)
+                partitions = self._list(selection)
             except BrokerError as error:
                 if not _is_missing_topic(error):
                     raise
                 logger.warning("%s", error)
-            # The wait for a missing topic would delay every trigger.
-            self._is_incomplete = True
-        partitions = self._list(selection, skips_missing=True)
+                partitions = self._list(selection, skips_missing=True)
+        for _ in range(_ASKS_UNTIL_GONE):
+            if not self._may_exist(before):
+                break
+            self._sleep(_SECONDS_UNTIL_GONE / _ASKS_UNTIL_GONE)
+            partitions = self._list(selection, skips_missing=True)
         self._is_incomplete = not _has_all(partitions, selection)
         return partitions
+
+    def _may_exist(self, before: Mapping[TopicPartition, PartitionIds]) -> bool:
+        """Return whether one of the partitions that were listed before may be there still.
+
+        A topic never loses partitions, and a new topic or partition is not known to all brokers at
+        once. If it were believed to be gone, it would be read from its start when it is back.
+        """
+        topic_ids = {partition.topic: ids.topic_id for partition, ids in self._ids.items()}
+        return any(
+            partition not in self._ids
+            and topic_ids.get(partition.topic, known.topic_id) == known.topic_id
+            for partition, known in before.items()
+        )
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the earliest offsets of some partitions."""

@@ -43,6 +43,8 @@ class FakeClient:
         self.epoch_ends_of: dict[tuple[TopicPartition, int], int] = {}
         #: The errors of the next calls, one for each call.
         self.errors: list[Exception] = []
+        #: The partitions that the brokers do not know yet that list them next, one set for each.
+        self.unknown: list[set[TopicPartition]] = []
         #: The latest offsets of the next calls, instead of those of the logs.
         self.stale: list[dict[TopicPartition, int]] = []
         self.calls: list[str] = []
@@ -64,19 +66,21 @@ class FakeClient:
         """Return the partitions of a selection, sorted."""
         self._call("list_partitions")
         self.failed_early = fails_early
-        self._listed |= self.logs.keys()
+        unknown = self.unknown.pop(0) if self.unknown else set()
+        known = self.logs.keys() - unknown
+        self._listed |= known
         match selection:
             case Subscribe(topics):
                 names = set(topics)
-                wanted = {one for one in self.logs if one.topic in names}
+                wanted = {one for one in known if one.topic in names}
             case SubscribePattern(pattern):
-                return tuple(sorted(one for one in self.logs if _matches(pattern, one.topic)))
+                return tuple(sorted(one for one in known if _matches(pattern, one.topic)))
             case Assign(partitions):
                 names = {one.topic for one in partitions}
                 wanted = set(partitions)
         if skips_missing:
-            return tuple(sorted(wanted & self.logs.keys()))
-        for name in sorted(names - {one.topic for one in self.logs}):
+            return tuple(sorted(wanted & known))
+        for name in sorted(names - {one.topic for one in known}):
             raise BrokerError(
                 f"topic {name!r} does not exist",
                 code=3,

@@ -213,6 +213,50 @@ def test_a_pattern_without_a_match_is_reported_once(
     assert [expected] * 2 == caplog.messages
 
 
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"subscribe": "t"},
+        {"subscribe": "t,u"},
+        {"subscribePattern": "t"},
+        {"assign": '{"t": [0, 1]}'},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("unknown", [{A, B}, {B}], ids=["topic", "partition"])
+def test_a_broker_that_does_not_know_a_partition_yet_is_not_believed(
+    cluster, client, pauses, selection, unknown
+):
+    """What another broker has listed is asked for again before it counts as gone."""
+    running = cluster(**selection)
+    assert (A, B) == running.remaining_partitions()
+    client.unknown = [unknown, unknown]
+    assert (A, B) == running.remaining_partitions()
+    assert 3.0 > sum(pauses)
+
+
+def test_partitions_that_stay_away_are_gone(cluster, client, pauses):
+    """After some seconds that is believed, and the next trigger does not ask about them again."""
+    running = cluster(subscribePattern="t")
+    running.remaining_partitions()
+    del client.logs[B]
+    assert (A,) == running.remaining_partitions()
+    assert 3.0 == sum(pauses)
+    assert (A,) == running.remaining_partitions()
+    assert 3.0 == sum(pauses)
+
+
+def test_a_topic_made_again_with_fewer_partitions_is_believed_at_once(cluster, client, pauses):
+    """The partitions that it lacks are those of another topic."""
+    client.topic_ids["t"] = UUID(int=1)
+    running = cluster()
+    running.remaining_partitions()
+    client.topic_ids["t"] = UUID(int=2)
+    del client.logs[B]
+    assert (A,) == running.remaining_partitions()
+    assert [] == pauses
+
+
 def test_partitions_that_were_not_assigned_are_left_out(cluster):
     """Of an assigned topic, only the assigned partitions remain."""
     assert (B,) == cluster(assign='{"t": [1], "u": [0]}').remaining_partitions()
