@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: The magic byte, and the id of the schema.
 _PREFIX: Final = struct.Struct(">bi")
 PREFIX_BYTES: Final = _PREFIX.size
+_INT32: Final = np.dtype(">i4")
 _MAGIC: Final = 0
 #: The headers of Confluent's newer framing, whose payloads have no prefix (their own GUID may be in
 #: a prefix as well, after this byte).
@@ -96,19 +97,24 @@ def schema_ids(payloads: Any) -> npt.NDArray[np.int64]:
     offsets = np.frombuffer(
         offsets_buffer, kind, rows + 1, payloads.offset * np.dtype(kind).itemsize
     )
-    valid = np.asarray(payloads.is_valid())
-    long_enough = valid & (np.diff(offsets) >= PREFIX_BYTES)
-    ids[valid & ~long_enough] = Unframed.TOO_SHORT
-    positions = np.flatnonzero(long_enough)
-    if not len(positions):
-        return ids
+    starts = offsets[:-1]
+    has_id = np.diff(offsets) >= PREFIX_BYTES
+    if payloads.null_count or not has_id.all():
+        valid = np.asarray(payloads.is_valid())
+        ids[valid & ~has_id] = Unframed.TOO_SHORT
+        has_id &= valid
+        starts = starts[has_id]
+        if not len(starts):
+            return ids
     data = np.frombuffer(data_buffer, np.uint8)
-    # A window of five bytes at each position, of which only those of the rows are copied.
-    prefixes = np.lib.stride_tricks.sliding_window_view(data, PREFIX_BYTES)[offsets[positions]]
-    found = np.ascontiguousarray(prefixes[:, 1:]).view(">i4").ravel().astype(np.int64)
+    # The int32 at each byte: where there is a prefix, the one that begins behind the magic byte.
+    integers: npt.NDArray[np.int32] = np.ndarray(
+        len(data) - _INT32.itemsize + 1, _INT32, data_buffer, strides=(1,)
+    )
+    found = integers[starts + 1].astype(np.int64)
     found[found < 0] = Unframed.NEGATIVE_ID
-    found[prefixes[:, 0] != _MAGIC] = Unframed.OTHER_MAGIC
-    ids[positions] = found
+    found[data[starts] != _MAGIC] = Unframed.OTHER_MAGIC
+    ids[has_id] = found
     return ids
 
 
