@@ -40,6 +40,7 @@ INTERRUPTED: Final = 130
 #: The modules that have kernels.
 _MODULES: Final = (
     "formats.avro.decode_kernel",
+    "formats.avro.encode_kernel",
     "record.kernel.decode_kernel",
     "record.kernel.kernel",
     "record.kernel.kernel_objects",

@@ -40,6 +40,7 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     significant_bits,
     store_uint8,
 )
+from spark_kafka_sink.record.kernel.kernel_varint import write_varint
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 
 if TYPE_CHECKING:
@@ -122,11 +123,8 @@ _TOPIC_WITHOUT_PARTITIONS: Final = -2
 
 #: For `_assign_slots`: a length that no key reaches, which makes all records keyless.
 _NO_KEY: Final = 0x7FFFFFFFFFFFFFFF
-_MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 #: Longer byte strings are copied by a call.
 _MAX_MOVED_BYTES: Final = 32
-#: The largest number whose varint is a single byte.
-_MAX_ONE_BYTE_VARINT: Final = 0x7F
 #: The largest length, which is zigzag-encoded, whose varint is a single byte.
 _MAX_ONE_BYTE_LENGTH: Final = 0x3F
 
@@ -154,18 +152,6 @@ def _zigzag(number: int) -> int:
 def _varint_bytes(zigzagged: int) -> int:
     """Return the size of a variable-length number in bytes."""
     return (significant_bits(zigzagged | 1) * 37 + 222) >> 8
-
-
-@kernel_part
-def _write_varint(target: int, zigzagged: int) -> int:
-    """Write a variable-length number; return the address after it."""
-    while zigzagged & ~_MAX_ONE_BYTE_VARINT:
-        store_uint8(target, zigzagged & _MAX_ONE_BYTE_VARINT | 0x80)
-        # A logical shift: the mask clears the sign bits that the arithmetic shift brings in.
-        zigzagged = (zigzagged >> 7) & _MAX_INT64 >> 6
-        target += 1
-    store_uint8(target, zigzagged)
-    return target + 1
 
 
 class _Strings(NamedTuple):
@@ -217,7 +203,7 @@ def _copy_field(target: int, source: int, count: int) -> None:
 
 @kernel_part
 def _write_field(target: int, column: _Strings, index: int, length: int) -> int:
-    target = _write_varint(target, _zigzag(length))
+    target = write_varint(target, _zigzag(length))
     if length > 0:
         _copy_field(target, _address(column, index), length)
         target += length
@@ -239,7 +225,7 @@ def _headers_bytes(keys: _Strings, values: _Strings, first: int, last: int) -> i
 
 @inlined_part
 def _write_headers(target: int, keys: _Strings, values: _Strings, first: int, last: int) -> None:
-    target = _write_varint(target, (last - first) << 1)
+    target = write_varint(target, (last - first) << 1)
     for element in range(first, last):
         target = _write_field(target, keys, element, _length(keys, element))
         target = _write_field(target, values, element, _length(values, element))
@@ -361,10 +347,10 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
         if slot.address == 0 or position + record_bytes > slot.limit:
             return row, _BATCH_FULL, slot_index, record_bytes
 
-        target = _write_varint(slot.address + position, body_bytes << 1)
+        target = write_varint(slot.address + position, body_bytes << 1)
         store_uint8(target, 0)
-        target = _write_varint(target + 1, timestamp_delta)
-        target = _write_varint(target, offset_delta << 1)
+        target = write_varint(target + 1, timestamp_delta)
+        target = write_varint(target, offset_delta << 1)
         target = _write_field(target, keys, row, key_length)
         target = _write_field(target, values, row, value_length)
         if last_header > first_header:

@@ -49,9 +49,11 @@ _COMPILER_VARIABLES: Final = (
     "NUMBA_OPT",
     "NUMBA_SLP_VECTORIZE",
 )
-#: Constants and layouts from `columns`, `key_hashes` and `plan` are compiled into the kernels, too.
+#: Constants and layouts from `columns`, `key_hashes` and the plans are compiled in, too.
 _KERNEL_SOURCES: Final = (
     "formats/avro/decode_kernel.py",
+    "formats/avro/encode_kernel.py",
+    "formats/avro/encode_plan.py",
     "formats/avro/plan.py",
     "record/columns.py",
     "record/kernel/decode_headers.py",

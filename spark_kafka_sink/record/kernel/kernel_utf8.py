@@ -29,6 +29,8 @@ def is_ascii(address: int, count: int) -> bool:
         if load_int64(address) & -0x7F7F7F7F7F7F7F80:
             return False
         address += 8
+    if count >= 8:  # noqa: PLR2004  the last word, some of whose bytes have been checked
+        return load_int64(end - 8) & -0x7F7F7F7F7F7F7F80 == 0
     while address < end:
         if load_byte(address) & 0x80:
             return False

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK, MAX_INT64
 from spark_kafka_sink.record.kernel.kernel_support import (
     copy_bytes,
     kernel_part,
     load_byte,
     move_16_bytes,
+    store_uint8,
 )
+
+#: The largest number whose varint is a single byte.
+_MAX_ONE_BYTE: Final = 0x7F
 
 
 @kernel_part
@@ -36,6 +42,18 @@ def read_varint(position: int, end: int, bits: int) -> tuple[int, int]:
         if byte < 0x80:  # noqa: PLR2004
             return (byte >> 1) ^ -(byte & 1), position + 1
     return _read_long_varint(position, end, bits)
+
+
+@kernel_part
+def write_varint(target: int, zigzagged: int) -> int:
+    """Write a variable-length number; return the address after it."""
+    while zigzagged & ~_MAX_ONE_BYTE:
+        store_uint8(target, zigzagged & _MAX_ONE_BYTE | 0x80)
+        # A logical shift: the mask clears the sign bits that the arithmetic shift brings in.
+        zigzagged = (zigzagged >> 7) & MAX_INT64 >> 6
+        target += 1
+    store_uint8(target, zigzagged)
+    return target + 1
 
 
 @kernel_part

@@ -23,6 +23,7 @@ TIMEOUT = 600
 #: How a process that writes, reads and validates got its kernels.
 USE_ALL = """
 import spark_kafka_sink.formats.avro.decode_kernel
+import spark_kafka_sink.formats.avro.encode_kernel
 from spark_kafka_sink.record.kernel import kernel_support
 from spark_kafka_sink.record.kernel import decode_kernel, kernel, kernel_objects, validate_kernel
 from spark_kafka_sink.record.kernel import view_kernel
@@ -97,7 +98,7 @@ def test_a_second_run_compiles_nothing(generic_cache):
 def test_a_later_process_compiles_nothing(generic_cache):
     """A process that uses all kernels loads those that the command has compiled."""
     done = run("-c", USE_ALL, NUMBA_CACHE_DIR=str(generic_cache), NUMBA_CPU_NAME="generic")
-    assert f"{[False] * 11}\n" == done.stdout, done.stderr
+    assert f"{[False] * 12}\n" == done.stdout, done.stderr
 
 
 @pytest.mark.slow
