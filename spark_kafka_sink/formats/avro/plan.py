@@ -34,7 +34,6 @@ leaves out the slots below a list, which has no items then.
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
@@ -68,7 +67,7 @@ from spark_kafka_sink.formats.avro.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from spark_kafka_sink.formats.avro.columns import Column
     from spark_kafka_sink.formats.avro.resolution import Action
@@ -249,13 +248,10 @@ class _Compiler:
         if self._visits > _MOST_VISITS:
             raise SchemaError(f"Avro: the schema has more than {_MOST_VISITS} parts")
 
-    @contextmanager
-    def _at(self, name: str) -> Iterator[None]:
-        """Let operations belong to a part of the value at hand."""
-        outer = self._path
-        self._path = Path(outer, name)
-        yield
-        self._path = outer
+    def _enter(self, name: str) -> Path | None:
+        """Let operations belong to a part of the value at hand; return the path of that."""
+        outer, self._path = self._path, Path(self._path, name)
+        return outer
 
     def _constant(self, data: bytes) -> int:
         """Return where a constant is."""
@@ -310,10 +306,11 @@ class _Compiler:
 
     def _read_items(self, action: ReadItems, column: Column) -> None:
         begin = self._begin_items(column.slot, takes_bytes=action.takes_bytes)
-        with self._at("{}" if action.is_map else "[]"):
-            if action.is_map:
-                self.emit(Op.BYTES, column.children[0].slot, 1)
-            self.action(action.item, column.children[-1])
+        outer = self._enter("{}" if action.is_map else "[]")
+        if action.is_map:
+            self.emit(Op.BYTES, column.children[0].slot, 1)
+        self.action(action.item, column.children[-1])
+        self._path = outer
         self._end_items(begin, column.slot)
 
     def _begin_items(self, slot: int, *, takes_bytes: bool) -> int:
@@ -328,14 +325,16 @@ class _Compiler:
     def _read_record(self, action: ReadRecord, column: Column) -> None:
         self.emit(Op.STRUCT, column.slot)
         for name, position, part in action.fields:
-            with self._at(f".{name}"):
-                # What is skipped has no column; any will do.
-                self.action(part, column if position is None else column.children[position])
+            outer = self._enter(f".{name}")
+            # What is skipped has no column; any will do.
+            self.action(part, column if position is None else column.children[position])
+            self._path = outer
         for position, default, part in action.defaults:
-            with self._at(f".{action.reader.fields[position].name}"):
-                begin = self.emit(Op.DEFAULT, self._constant(default), len(default))
-                self.action(part, column.children[position])
-                self._patch(begin, 3, self.emit(Op.DEFAULT_END))
+            outer = self._enter(f".{action.reader.fields[position].name}")
+            begin = self.emit(Op.DEFAULT, self._constant(default), len(default))
+            self.action(part, column.children[position])
+            self._patch(begin, 3, self.emit(Op.DEFAULT_END))
+            self._path = outer
 
     def _choose(self, action: Choose, column: Column) -> None:
         if action.reader.branches[action.branch].type == "null":
@@ -393,8 +392,9 @@ class _Compiler:
                 self._branches([partial(self._skip_value, branch) for branch in writer.branches])
             case Record():
                 for field in writer.fields:
-                    with self._at(f".{field.name}"):
-                        self._skip_value(field.schema)
+                    outer = self._enter(f".{field.name}")
+                    self._skip_value(field.schema)
+                    self._path = outer
             case Primitive():
                 self.emit(Op.SKIP, _WIRES[writer.type])
 
@@ -403,11 +403,12 @@ class _Compiler:
             self.emit(Op.SKIP, Wire.EMPTY_ITEMS)
             return
         begin = self._begin_items(-1, takes_bytes=True)
-        with self._at("{}" if isinstance(writer, Map) else "[]"):
-            if isinstance(writer, Map):
-                self.emit(Op.SKIP, Wire.BYTES)
-            for part in parts_of(writer):
-                self._skip_value(part)
+        outer = self._enter("{}" if isinstance(writer, Map) else "[]")
+        if isinstance(writer, Map):
+            self.emit(Op.SKIP, Wire.BYTES)
+        for part in parts_of(writer):
+            self._skip_value(part)
+        self._path = outer
         self._end_items(begin, -1)
 
     _EMITTERS: ClassVar[dict[type, Callable[[Any, Any, Column], None]]] = {
