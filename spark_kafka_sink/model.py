@@ -22,6 +22,9 @@ NO_LEADER_EPOCH = -1
 LONGEST_TEXT: Final = 2**15 - 1
 #: Added to a broker's id for another connection to it; brokers' ids count up from 0.
 MORE_CONNECTIONS: Final = 2**30
+#: The transaction version from which on Produce adds partitions and EndTxn bumps the epoch (TV2,
+#: KIP-890).
+TRANSACTION_V2: Final = 2
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 

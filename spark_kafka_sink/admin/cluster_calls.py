@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from spark_kafka_sink.errors import (
@@ -43,7 +43,7 @@ from spark_kafka_sink.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from spark_kafka_sink.protocol.schema import ResponseT
+from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
-    from spark_kafka_sink.protocol.schema import ApiRequest
 
 T = TypeVar("T")
 
@@ -108,39 +107,31 @@ Destination: TypeAlias = AnyBroker | CoordinatorOf | GroupCoordinatorOf | Leader
 _Key: TypeAlias = tuple[CoordinatorType, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Call(Generic[ResponseT]):
     """A request, and how to read its response."""
 
     destination: Destination
-    #: Builds the request for a broker's versions, with an optional cap on its version.
-    build: Callable[[NodeApiVersions], tuple[ApiRequest[ResponseT], int | None]]
+    #: The request, or a function that builds it for a broker's versions, with a cap on its version.
+    request: (
+        ApiRequest[ResponseT]
+        | Callable[[NodeApiVersions], tuple[ApiRequest[ResponseT], int | None]]
+    )
     #: A description for errors: "EndTxn of 'orders.ledger'".
     what: str
     #: The error codes of a response; the call is retried while one of them is retriable.
     error_codes: Callable[[ResponseT], Sequence[int]] = lambda _: ()
+    _: KW_ONLY
     #: Retriable codes that are nevertheless returned to the caller.
     accepts: frozenset[int] = frozenset()
+    #: A cap on the version of a request that is the same for all brokers.
+    max_version: int | None = None
 
-    @classmethod
-    def of(
-        cls,
-        destination: Destination,
-        request: ApiRequest[ResponseT],
-        what: str,
-        error_codes: Callable[[ResponseT], Sequence[int]] = lambda _: (),
-        *,
-        accepts: frozenset[int] = frozenset(),
-        max_version: int | None = None,
-    ) -> Call[ResponseT]:
-        """Return the call of a request that does not depend on the versions of the broker."""
-        return cls(
-            destination=destination,
-            build=lambda _: (request, max_version),
-            what=what,
-            error_codes=error_codes,
-            accepts=accepts,
-        )
+    def build(self, versions: NodeApiVersions) -> tuple[ApiRequest[ResponseT], int | None]:
+        """Return the request for a broker's versions, and the cap on its version."""
+        if isinstance(self.request, ApiRequest):
+            return self.request, self.max_version
+        return self.request(versions)
 
 
 class ClusterCalls:
@@ -384,15 +375,15 @@ class ClusterCalls:
         what = f"FindCoordinator of {key[1]!r}"
         response = await self.call(
             Call(
-                destination=AnyBroker(),
-                build=lambda versions: (_find_coordinator(versions, key), None),
-                error_codes=lambda answer: [_only_coordinator(answer)[0]],
-                what=what,
+                AnyBroker(),
+                lambda versions: (_find_coordinator(versions, key), None),
+                what,
+                lambda answer: [_only_coordinator(answer)[0]],
             ),
             deadline,
         )
         code, node = _only_coordinator(response)
-        check(code, what)
+        raise_for_code(code, what)
         self._coordinators[key] = node
         return node
 
@@ -496,7 +487,7 @@ def error_in(code: int, what: str, message: str | None = None) -> BrokerError | 
     )
 
 
-def check(code: int, what: str, message: str | None = None) -> None:
+def raise_for_code(code: int, what: str, message: str | None = None) -> None:
     """Raise the error for a code in a response, unless it is 0; see `error_in`."""
     error = error_in(code, what, message)
     if error is not None:
@@ -536,7 +527,7 @@ def _find_coordinators(keys: Sequence[_Key]) -> Call[FindCoordinatorResponse]:
     request = FindCoordinatorRequest(
         key_type=keys[0][0], coordinator_keys=tuple(name for _, name in keys)
     )
-    return Call.of(AnyBroker(), request, f"FindCoordinator of {len(keys)} ids")
+    return Call(AnyBroker(), request, f"FindCoordinator of {len(keys)} ids")
 
 
 def _only_coordinator(response: FindCoordinatorResponse) -> tuple[int, Node]:

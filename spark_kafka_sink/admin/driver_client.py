@@ -44,14 +44,9 @@ from spark_kafka_sink.admin.requests.transactions import (
     produce_call,
     produced_error,
 )
-from spark_kafka_sink.admin.transaction_values import (
-    TRANSACTION_V2,
-    EndAnswer,
-    end_answer,
-    producer_error,
-)
+from spark_kafka_sink.admin.transaction_values import EndAnswer, end_answer, producer_error
 from spark_kafka_sink.errors import BrokerError, KafkaError
-from spark_kafka_sink.model import OffsetAndMetadata, ProducerIdAndEpoch
+from spark_kafka_sink.model import TRANSACTION_V2, OffsetAndMetadata, ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from spark_kafka_sink.record.key_values import read_key_values

@@ -94,7 +94,7 @@ class ItemRequest(Generic[KeyT, ResponseT, ValueT]):
         """
         return cls(
             what=what,
-            build=lambda destination, keys, seconds: Call.of(
+            build=lambda destination, keys, seconds: Call(
                 destination, request(keys, int(seconds * 1000)), what
             ),
             read=read,

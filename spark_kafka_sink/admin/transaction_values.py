@@ -12,10 +12,6 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error
 if TYPE_CHECKING:
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
-#: The transaction version from which on Produce adds partitions and EndTxn bumps the epoch (TV2,
-#: KIP-890).
-TRANSACTION_V2: Final = 2
-
 ONGOING: Final = "Ongoing"
 #: The states by which transactions can be listed (Java's `TransactionState`, without UNKNOWN).
 TRANSACTION_STATES: Final = (

@@ -50,7 +50,7 @@ LOGIN_MODULES: Final = f"{_PREFIX}LOGIN_MODULES"
 PLUGINS: Final = f"{_PREFIX}PLUGINS"
 
 #: The directory in which each descriptor of this process is a link to its file.
-DESCRIPTORS: Final = "/proc/self/fd"
+_DESCRIPTORS: Final = "/proc/self/fd"
 _NOTHING: Final = "none"
 _KAFKAS_PROVIDERS: Final[Mapping[str, str]] = {
     f"org.apache.kafka.common.config.provider.{java}ConfigProvider": name
@@ -110,7 +110,7 @@ class AllowLists:
     def check_opened(self, descriptor: int, name: str = "") -> None:
         """Check a file that is open, or a name in a directory that is open, wherever it is."""
         if self.restricts_paths:
-            self.check_path(str(Path(DESCRIPTORS, str(descriptor)).readlink() / name))
+            self.check_path(str(Path(_DESCRIPTORS, str(descriptor)).readlink() / name))
 
     def check_ticket_cache(self, name: str) -> None:
         """Check a Kerberos ticket cache, which must be a file if there is a list of paths."""
@@ -172,7 +172,7 @@ def pinned_file(path: Path | str) -> Iterator[str]:
         yield str(path)
         return
     with _opened(path) as descriptor:
-        yield f"{DESCRIPTORS}/{descriptor}"
+        yield f"{_DESCRIPTORS}/{descriptor}"
 
 
 @contextmanager
@@ -189,11 +189,11 @@ def pinned_target(path: Path) -> Iterator[Path]:
     descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lists.check_opened(descriptor, path.name)
-        yield Path(DESCRIPTORS, str(descriptor), path.name)
+        yield Path(_DESCRIPTORS, str(descriptor), path.name)
     except NotAllowedError as error:
         raise PermissionError(errno.EACCES, str(error)) from None
     except OSError as error:
-        if str(error.filename).startswith(DESCRIPTORS):
+        if str(error.filename).startswith(_DESCRIPTORS):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:

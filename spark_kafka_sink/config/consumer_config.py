@@ -190,10 +190,10 @@ class ConsumerConfig(ClientConfig):
 
     @classmethod
     def _settle(cls, values: dict[str, Any], given: GivenSettings) -> None:
-        settle_fetch_wait(values, given)
+        _settle_fetch_wait(values, given)
 
 
-def settle_fetch_wait(values: dict[str, Any], given: GivenSettings) -> None:
+def _settle_fetch_wait(values: dict[str, Any], given: GivenSettings) -> None:
     """Make brokers answer before the request times out; Java leaves this to its users."""
     wait, timeout = values["fetch.max.wait.ms"], values["request.timeout.ms"]
     if wait < timeout:
@@ -408,7 +408,7 @@ class KafkaConsumerConfig(ConsumerConfig):
         _check_strategy(values["partition.assignment.strategy"], given)
         _check_group_instance_id(values, given)
         _settle_auto_commit(values, given)
-        settle_fetch_wait(values, given)
+        _settle_fetch_wait(values, given)
 
 
 def _refuse_classic_settings(given: GivenSettings) -> None:

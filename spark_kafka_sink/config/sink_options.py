@@ -63,7 +63,7 @@ REPORT_FULL: Final = "full"
 AT_LEAST_ONCE: Final = "at_least_once"
 EXACTLY_ONCE: Final = "exactly_once"
 DEFAULT_LEDGER_TOPIC: Final = "spark-kafka-sink-ledger"
-DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
 #: The broker's default for transaction.max.timeout.ms, since a stage often takes longer than the
 #: Java producer's default of 60 seconds.
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
@@ -103,7 +103,7 @@ _OPTIONS: Final = {
         " with the same writeId writes neither rows nor a report if the rows were written "
         "before; any other write with it does the same, and is refused if it is to another topic."
     ),
-    "writeIdRetentionMs": setting(LONG, DEFAULT_RETENTION_MS, LOW, Range(0)).doc(
+    "writeIdRetentionMs": setting(LONG, _DEFAULT_RETENTION_MS, LOW, Range(0)).doc(
         "How long the ledger remembers a writeId."
     ),
     "ledgerTopic": setting(STRING, DEFAULT_LEDGER_TOPIC, MEDIUM, NotEmpty()).doc(
@@ -273,7 +273,7 @@ class SinkOptions:
             producer=producer,
             source_consumer_group=values["sourceConsumerGroup"],
             checkpoint_location=checkpoint_location,
-            exactly_once=exactly_once_options(values, frozenset(own), kafka, producer, topic),
+            exactly_once=_exactly_once_options(values, frozenset(own), kafka, producer, topic),
         )
 
 
@@ -323,7 +323,7 @@ def _topic(name: str | None) -> str | None:
     return name
 
 
-def exactly_once_options(
+def _exactly_once_options(
     values: Mapping[str, Any],
     given: frozenset[str],
     kafka: Mapping[str, object],

@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 #: "earliest", "latest", a time, or an offset or a time for each partition.
 Position: TypeAlias = "str | datetime | Mapping[TopicPartition | int, int | datetime]"
 #: A position that was checked: an offset or a time for all partitions, or for each of some.
-CheckedPosition: TypeAlias = "int | datetime | dict[TopicPartition, int | datetime]"
+_CheckedPosition: TypeAlias = "int | datetime | dict[TopicPartition, int | datetime]"
 
 #: The numbers that stand for offsets, for a start as well as for an end.
-STAND_INS: Final = (EARLIEST_OFFSET, LATEST_OFFSET)
+_STAND_INS: Final = (EARLIEST_OFFSET, LATEST_OFFSET)
 _NAMED: Final = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 _POSITION: Final = (
     '"earliest", "latest", a datetime, or a mapping of partitions to offsets or datetimes'
@@ -109,7 +109,7 @@ def selections(topic: Any) -> list[Selection]:
     return selected
 
 
-def checked_position(name: str, position: Any, selected: Collection[Selection]) -> CheckedPosition:
+def _checked_position(name: str, position: Any, selected: Collection[Selection]) -> _CheckedPosition:
     """Return the start or the end of the read, by its name, with partitions as keys."""
     if isinstance(position, datetime):
         return _checked_time(name, position)
@@ -128,12 +128,12 @@ def checked_position(name: str, position: Any, selected: Collection[Selection]) 
     return checked
 
 
-def check_flag(name: str, flag: Any) -> None:
+def _check_flag(name: str, flag: Any) -> None:
     """Raise TypeError unless the argument is a bool: a text such as "false" would mean true."""
     _check_type(name, flag, "a bool", bool)
 
 
-def check_poll_timeout(poll_timeout: Any) -> None:
+def _check_poll_timeout(poll_timeout: Any) -> None:
     """Raise TypeError or ConfigError unless it is a number of seconds greater than 0."""
     _check_type("poll_timeout", poll_timeout, "a number of seconds", int, float)
     if not poll_timeout > 0:
@@ -188,10 +188,10 @@ def _checked_key(name: str, key: Any, topics: set[str]) -> TopicPartition:
 def _checked_value(name: str, value: Any) -> int | datetime:
     if isinstance(value, datetime):
         return _checked_time(name, value)
-    _check_type(name, value, f"{accepted_numbers(STAND_INS)}, or a datetime", int)
+    _check_type(name, value, f"{accepted_numbers(_STAND_INS)}, or a datetime", int)
     offset: int = value
     if not EARLIEST_OFFSET <= offset <= LONG_MAX:
-        raise ConfigError(f"{name} must be {accepted_numbers(STAND_INS)}, not {offset}")
+        raise ConfigError(f"{name} must be {accepted_numbers(_STAND_INS)}, not {offset}")
     return offset
 
 
@@ -356,13 +356,13 @@ def read_arrow(
     config = consumer_config(bootstrap_servers, settings, client_settings)
     selected = selections(topic)
     first, last = (
-        checked_position(name, position, selected)
+        _checked_position(name, position, selected)
         for name, position in (("start", start), ("end", end))
     )
     check_columns(columns)
-    check_flag("include_headers", include_headers)
-    check_flag("fail_on_data_loss", fail_on_data_loss)
-    check_poll_timeout(poll_timeout)
+    _check_flag("include_headers", include_headers)
+    _check_flag("fail_on_data_loss", fail_on_data_loss)
+    _check_poll_timeout(poll_timeout)
     schema = arrow_schema(columns, include_headers=include_headers)
     with ConsumerClient(config) as client:
         ranges = _ranges(client, selected, first, last)
@@ -379,8 +379,8 @@ def read_arrow(
 def _ranges(
     client: ConsumerClient,
     selected: Sequence[Selection],
-    start: CheckedPosition,
-    end: CheckedPosition,
+    start: _CheckedPosition,
+    end: _CheckedPosition,
 ) -> list[PartitionRange]:
     timeout = client.config.default_api_timeout_ms / 1000
     partitions = sorted(
@@ -414,12 +414,12 @@ def _ranges(
 def _offsets(
     client: ConsumerClient,
     name: str,
-    position: CheckedPosition,
+    position: _CheckedPosition,
     partitions: Sequence[TopicPartition],
 ) -> dict[TopicPartition, int]:
     timeout = client.config.default_api_timeout_ms / 1000
     if isinstance(position, dict):
-        check_same_partitions(name, position, partitions, STAND_INS)
+        check_same_partitions(name, position, partitions, _STAND_INS)
         positions = position
     else:
         positions = dict.fromkeys(partitions, position)

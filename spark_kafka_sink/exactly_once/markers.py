@@ -18,11 +18,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from spark_kafka_sink.admin.transaction_values import (
-    TRANSACTION_V2,
-)
 from spark_kafka_sink.errors import BrokerError
-from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.model import TRANSACTION_V2, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

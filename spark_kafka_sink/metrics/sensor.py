@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 #: The shortest time, in seconds, that a rate is computed over: a shorter one would give noise.
-MIN_ELAPSED: Final = 0.001
+_MIN_ELAPSED: Final = 0.001
 
 
-class Recent(NamedTuple):
+class _Recent(NamedTuple):
     """The totals of the windows that still count."""
 
     events: int
     total: float
     #: The largest value; minus infinity if there was none.
     maximum: float
-    #: Seconds that a rate is computed over, at least `MIN_ELAPSED`.
+    #: Seconds that a rate is computed over, at least `_MIN_ELAPSED`.
     elapsed: float
 
 
@@ -101,7 +101,7 @@ class SampledWindows:
             self._samples[self._current].reset(now)
         return self._samples[self._current]
 
-    def recent(self, now: float) -> Recent:
+    def recent(self, now: float) -> _Recent:
         """Return the totals of the windows that still count, and reset the expired ones."""
         expiry = self._num_samples * self._window
         count, total, maximum, oldest = 0, 0.0, -math.inf, now
@@ -112,15 +112,15 @@ class SampledWindows:
             total += sample.total
             maximum = max(maximum, sample.maximum)
             oldest = min(oldest, sample.start)
-        return Recent(count, total, maximum, self._elapsed(now - oldest))
+        return _Recent(count, total, maximum, self._elapsed(now - oldest))
 
     def _elapsed(self, since_oldest: float) -> float:
         """Count all windows but the last as full, so that a rate does not start far too high."""
         missing = self._num_samples - 1 - int(since_oldest / self._window)
-        return max(since_oldest + max(missing, 0) * self._window, MIN_ELAPSED)
+        return max(since_oldest + max(missing, 0) * self._window, _MIN_ELAPSED)
 
 
-class Stat(Protocol):
+class _Stat(Protocol):
     """A number computed from the events of a sensor."""
 
     def measure(self, windows: SampledWindows, now: float) -> float:
@@ -153,7 +153,7 @@ class Negated:
     Sensors keep no minimum, which the metrics of a producer would pay for and never use.
     """
 
-    stat: Stat
+    stat: _Stat
 
     def measure(self, windows: SampledWindows, now: float) -> float:
         """Measure what was recorded, and turn its sign back."""
@@ -232,7 +232,7 @@ class Sensor:
             with self._lock:
                 self._windows.record(value, now)
 
-    def add(self, metric_name: MetricName, stat: Stat) -> None:
+    def add(self, metric_name: MetricName, stat: _Stat) -> None:
         """Add a metric of the values; raise ValueError if there already is one of that name."""
 
         def measure(now: float) -> float:

@@ -24,6 +24,7 @@ from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Self
 
     from spark_kafka_sink.metrics.kafka_metric import MetricName
     from spark_kafka_sink.metrics.metrics import Metrics
@@ -38,16 +39,27 @@ _MS_PER_SECOND: Final = 1000
 
 
 class TimedCall(StrEnum):
-    """Calls of the producer whose time is summed, with the first part of the metric's name."""
+    """Calls of the producer whose time is summed, with the first part of the metric's name.
 
-    FLUSH = "flush"
-    INIT_TRANSACTIONS = "txn-init"
-    BEGIN_TRANSACTION = "txn-begin"
-    SEND_OFFSETS_TO_TRANSACTION = "txn-send-offsets"
-    PREPARE_TRANSACTION = "txn-prepare"
-    COMMIT_TRANSACTION = "txn-commit"
-    ABORT_TRANSACTION = "txn-abort"
-    METADATA_WAIT = "metadata-wait"
+    `spent` says in the metric's description what the time is spent on.
+    """
+
+    spent: str
+
+    FLUSH = "flush", "in flush()"
+    INIT_TRANSACTIONS = "txn-init", "in init_transactions()"
+    BEGIN_TRANSACTION = "txn-begin", "in begin_transaction()"
+    SEND_OFFSETS_TO_TRANSACTION = "txn-send-offsets", "in send_offsets_to_transaction()"
+    PREPARE_TRANSACTION = "txn-prepare", "in prepare_transaction()"
+    COMMIT_TRANSACTION = "txn-commit", "in commit_transaction()"
+    ABORT_TRANSACTION = "txn-abort", "in abort_transaction()"
+    METADATA_WAIT = "metadata-wait", "waiting for the metadata of topics"
+
+    def __new__(cls, prefix: str, spent: str) -> Self:
+        call = str.__new__(cls, prefix)
+        call._value_ = prefix
+        call.spent = spent
+        return call
 
 
 class _TopicSensors(NamedTuple):
@@ -94,11 +106,8 @@ class SenderMetrics(ConnectionMetrics):
         )
         self._timed_calls = {call: self._sensor(f"{call}-time-ns-total") for call in TimedCall}
         for call, sensor in self._timed_calls.items():
-            where = f"in {call.name.lower()}()"
-            if call is TimedCall.METADATA_WAIT:
-                where = "waiting for the metadata of topics"
-            name = group.name(f"{call}-time-ns-total", f"The total time in ns spent {where}.")
-            sensor.add(name, CumulativeSum())
+            description = f"The total time in ns spent {call.spent}."
+            sensor.add(group.name(f"{call}-time-ns-total", description), CumulativeSum())
 
     def _sensor(self, name: str) -> Sensor:
         return self._metrics.sensor(name)

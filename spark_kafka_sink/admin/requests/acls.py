@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, check, error_in
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, error_in, raise_for_code
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.values import (
     AclBinding,
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def describe_acls_call(acl_filter: AclBindingFilter) -> Call[describe_acls.DescribeAclsResponse]:
     """Build the call that lists the ACLs that match a filter."""
     request = describe_acls.DescribeAclsRequest(**_filter_fields(acl_filter))
-    return Call.of(AnyBroker(), request, "DescribeAcls", lambda answer: (answer.error_code,))
+    return Call(AnyBroker(), request, "DescribeAcls", lambda answer: (answer.error_code,))
 
 
 def described_acls(response: describe_acls.DescribeAclsResponse) -> list[AclBinding]:
     """Return the ACLs in a response; raises BrokerError."""
-    check(response.error_code, "DescribeAcls", response.error_message)
+    raise_for_code(response.error_code, "DescribeAcls", response.error_message)
     return [_binding(resource, acl) for resource in response.resources for acl in resource.acls]
 
 

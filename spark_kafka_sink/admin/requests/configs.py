@@ -60,7 +60,7 @@ def describing_configs(
 def describe_topic_configs_call(topic: str) -> Call[describe_configs.DescribeConfigsResponse]:
     """Build the call for all settings of a topic."""
     resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-    return Call.of(
+    return Call(
         AnyBroker(),
         _describe_configs([resource]),
         f"DescribeConfigs of {resource}",

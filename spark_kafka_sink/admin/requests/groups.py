@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from spark_kafka_sink.admin.cluster_calls import (
     Call,
     GroupCoordinatorOf,
-    check,
     error_in,
+    raise_for_code,
     outcomes_of,
     raised,
 )
@@ -121,7 +121,7 @@ async def list_all_groups(
     request = list_groups.ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
 
     def call_for(node: Node) -> Call[list_groups.ListGroupsResponse]:
-        return Call.of(node, request, "ListGroups", lambda answer: (answer.error_code,))
+        return Call(node, request, "ListGroups", lambda answer: (answer.error_code,))
 
     listed = await calls.list_all(call_for, _listed, deadline)
     # A group that moves to another broker is listed by both for a moment.
@@ -130,7 +130,7 @@ async def list_all_groups(
 
 
 def _listed(response: list_groups.ListGroupsResponse, what: str) -> list[ConsumerGroupListing]:
-    check(response.error_code, what)
+    raise_for_code(response.error_code, what)
     return [
         ConsumerGroupListing(
             group_id=group.group_id,
@@ -382,10 +382,10 @@ def fetch_offsets_call(
         return [code, *(error_code for error_code, _ in committed.values())]
 
     return Call(
-        destination=_ItsCoordinator(group_id),
-        build=build,
-        error_codes=codes,
-        what=f"OffsetFetch of group {group_id!r}",
+        _ItsCoordinator(group_id),
+        build,
+        f"OffsetFetch of group {group_id!r}",
+        codes,
         accepts=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
     )
 
@@ -398,7 +398,7 @@ def fetched_offsets(
     Raises BrokerError for an error of the group.
     """
     code, committed = fetched_group(response)
-    check(code, what)
+    raise_for_code(code, what)
     results: ItemResults[TopicPartition, OffsetAndMetadata] = ItemResults({}, {})
     for topic_partition, (code, entry) in committed.items():
         if code or entry.offset >= 0:
@@ -419,7 +419,7 @@ def commit_offsets_call(
         member_id="",
         topics=commit_topics(offsets),
     )
-    return Call.of(
+    return Call(
         _ItsCoordinator(group_id),
         request,
         f"OffsetCommit of group {group_id!r}",
@@ -455,7 +455,7 @@ def delete_offsets_call(
             for topic, partitions in by_topic(topic_partitions).items()
         ),
     )
-    return Call.of(
+    return Call(
         _ItsCoordinator(group_id),
         request,
         f"OffsetDelete of group {group_id!r}",
@@ -472,7 +472,7 @@ def undeleted_offsets(
 
     Raises BrokerError for an error of the group.
     """
-    check(response.error_code, what)
+    raise_for_code(response.error_code, what)
     return _errors(_deletion_codes(response), what)
 
 

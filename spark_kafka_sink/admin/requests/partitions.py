@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import Call, LeaderOf, check, error_in
+from spark_kafka_sink.admin.cluster_calls import Call, LeaderOf, error_in, raise_for_code
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes
 from spark_kafka_sink.admin.requests.topics import metadata_call, nodes_of
 from spark_kafka_sink.admin.transaction_values import OpenProducer
@@ -66,7 +66,7 @@ def listing_offsets(
                 )
             return request, None
 
-        return Call(destination=destination, build=versioned, what="ListOffsets")
+        return Call(destination, versioned, "ListOffsets")
 
     def read(
         response: list_offsets.ListOffsetsResponse, _topic_partitions: Sequence[TopicPartition]
@@ -98,7 +98,7 @@ def offset_call(
     response: a new leader's high watermark may lag behind what its predecessor has acknowledged,
     and until it has caught up, ListOffsets returns an error (KIP-207).
     """
-    return Call.of(
+    return Call(
         LeaderOf(topic_partition),
         _list_offsets({topic_partition: question}, is_committed=is_committed),
         f"ListOffsets of {topic_partition}",
@@ -109,7 +109,7 @@ def offset_call(
 def listed_offset(response: list_offsets.ListOffsetsResponse, what: str) -> int:
     """Return the offset in a response; raises BrokerError."""
     partition = _offset_of(response)
-    check(partition.error_code, what)
+    raise_for_code(partition.error_code, what)
     return partition.offset
 
 
@@ -196,7 +196,7 @@ def fetch_call(topic_partition: TopicPartition, offset: int) -> Call[fetch.Fetch
         isolation_level=_READ_UNCOMMITTED,
         topics=(fetch.FetchTopic(topic=topic_partition.topic, partitions=(partition,)),),
     )
-    return Call.of(
+    return Call(
         LeaderOf(topic_partition),
         request,
         f"Fetch of {topic_partition} from offset {offset}",
@@ -207,7 +207,7 @@ def fetch_call(topic_partition: TopicPartition, offset: int) -> Call[fetch.Fetch
 
 def fetched_records(response: fetch.FetchResponse, what: str) -> Buffer:
     """Return the batches of the only partition; raises BrokerError."""
-    check(_fetch_error(response), what)
+    raise_for_code(_fetch_error(response), what)
     records = response.responses[0].partitions[0].records
     if records is None:
         return b""
@@ -267,7 +267,7 @@ def describe_producers_call(
     topic_partition: TopicPartition,
 ) -> Call[describe_producers.DescribeProducersResponse]:
     """Build the call that lists the producers of a partition; needs READ on the topic."""
-    return Call.of(
+    return Call(
         LeaderOf(topic_partition),
         _describe_producers([topic_partition]),
         f"DescribeProducers of {topic_partition}",
@@ -280,7 +280,7 @@ def open_producers(
 ) -> list[OpenProducer]:
     """Return the producers with an open transaction, oldest first; raises BrokerError."""
     answer = response.topics[0].partitions[0]
-    check(answer.error_code, what)
+    raise_for_code(answer.error_code, what)
     producers = [
         OpenProducer(
             ProducerIdAndEpoch(state.producer_id, state.producer_epoch),

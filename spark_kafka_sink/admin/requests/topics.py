@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, Destination, check, error_in
+from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, Destination, error_in, raise_for_code
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.requests.configs import config_entry
 from spark_kafka_sink.admin.values import (
@@ -44,7 +44,7 @@ def create_topics_call(
     request = create_topics.CreateTopicsRequest(
         topics=tuple(map(_creatable, topics)), timeout_ms=timeout_ms, validate_only=validate_only
     )
-    return Call.of(
+    return Call(
         AnyBroker(),
         request,
         f"CreateTopics({', '.join(repr(topic.name) for topic in topics)})",
@@ -132,7 +132,7 @@ def deleting_topics() -> ItemRequest[str, delete_topics.DeleteTopicsResponse, No
             )
             return delete_topics.DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms), None
 
-        return Call(destination=destination, build=request, what="DeleteTopics")
+        return Call(destination, request, "DeleteTopics")
 
     return ItemRequest(
         what="DeleteTopics",
@@ -186,7 +186,7 @@ def _partitions_of(name: str, new: NewPartitions) -> create_partitions.CreatePar
 
 def metadata_call(topics: Sequence[str] | None) -> Call[metadata.MetadataResponse]:
     """Build the call that describes topics, or all of them; the caller handles their errors."""
-    return Call.of(AnyBroker(), _metadata(topics), "Metadata", lambda answer: (answer.error_code,))
+    return Call(AnyBroker(), _metadata(topics), "Metadata", lambda answer: (answer.error_code,))
 
 
 def _metadata(
@@ -274,12 +274,12 @@ def describe_cluster_call(
     request = describe_cluster.DescribeClusterRequest(
         include_cluster_authorized_operations=include_authorized_operations
     )
-    return Call.of(AnyBroker(), request, "DescribeCluster", lambda answer: (answer.error_code,))
+    return Call(AnyBroker(), request, "DescribeCluster", lambda answer: (answer.error_code,))
 
 
 def described_cluster(response: describe_cluster.DescribeClusterResponse) -> ClusterDescription:
     """Return the description in a response; raises BrokerError."""
-    check(response.error_code, "DescribeCluster", response.error_message)
+    raise_for_code(response.error_code, "DescribeCluster", response.error_message)
     nodes = {
         broker.broker_id: Node(broker.broker_id, broker.host, broker.port)
         for broker in response.brokers

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, LeaderOf, check, error_in
+from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, LeaderOf, error_in, raise_for_code
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes, split
 from spark_kafka_sink.admin.transaction_values import (
-    TRANSACTION_V2,
     EndAnswer,
     TransactionDescription,
     TransactionEnd,
@@ -15,7 +14,12 @@ from spark_kafka_sink.admin.transaction_values import (
     end_answer,
 )
 from spark_kafka_sink.errors import BrokerError, KafkaError
-from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.model import (
+    NO_PRODUCER_ID_AND_EPOCH,
+    TRANSACTION_V2,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages import (
     add_partitions_to_txn,
@@ -75,12 +79,7 @@ async def list_all_transactions(
         return request, None
 
     def call_for(node: Node) -> Call[list_transactions.ListTransactionsResponse]:
-        return Call(
-            destination=node,
-            build=build,
-            error_codes=lambda answer: (answer.error_code,),
-            what="ListTransactions",
-        )
+        return Call(node, build, "ListTransactions", lambda answer: (answer.error_code,))
 
     return await calls.list_all(call_for, _listed, deadline)
 
@@ -88,7 +87,7 @@ async def list_all_transactions(
 def _listed(
     response: list_transactions.ListTransactionsResponse, what: str
 ) -> list[TransactionListing]:
-    check(response.error_code, what)
+    raise_for_code(response.error_code, what)
     if response.unknown_state_filters:
         raise KafkaError(
             f"{what}: the broker is too old for the states "
@@ -107,7 +106,7 @@ def describing_transactions() -> ItemRequest[
     what = "DescribeTransactions"
     return ItemRequest(
         what=what,
-        build=lambda destination, transactional_ids, _: Call.of(
+        build=lambda destination, transactional_ids, _: Call(
             destination,
             describe_transactions.DescribeTransactionsRequest(
                 transactional_ids=tuple(transactional_ids)
@@ -186,10 +185,10 @@ def end_transaction_call(end: TransactionEnd) -> Call[end_txn.EndTxnResponse]:
 
     verb = "commit" if end.committed else "abort"
     return Call(
-        destination=CoordinatorOf(end.transactional_id),
-        build=build,
-        error_codes=lambda answer: (answer.error_code,),
-        what=f"EndTxn({verb}) of {end.transactional_id!r}",
+        CoordinatorOf(end.transactional_id),
+        build,
+        f"EndTxn({verb}) of {end.transactional_id!r}",
+        lambda answer: (answer.error_code,),
     )
 
 
@@ -217,7 +216,7 @@ def init_producer_id_call(
         producer_id=known.producer_id,
         producer_epoch=known.epoch,
     )
-    return Call.of(
+    return Call(
         CoordinatorOf(transactional_id),
         request,
         f"InitProducerId of {transactional_id!r}",
@@ -238,7 +237,7 @@ def add_partition_call(
         v3_and_below_producer_epoch=producer.epoch,
         v3_and_below_topics=(topic,),
     )
-    return Call.of(
+    return Call(
         CoordinatorOf(transactional_id),
         request,
         f"AddPartitionsToTxn({topic_partition}) of {transactional_id!r}",
@@ -275,7 +274,7 @@ def produce_call(
         ),
     )
     is_v2 = rules >= TRANSACTION_V2
-    return Call.of(
+    return Call(
         LeaderOf(topic_partition),
         request,
         f"Produce of {transactional_id!r} to {topic_partition}",

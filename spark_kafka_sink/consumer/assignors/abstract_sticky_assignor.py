@@ -1,7 +1,7 @@
 """The common part of the sticky assignors: who owned what, and the choice of the algorithm.
 
-Members that all want the same topics are served by `ConstrainedAssignment`, others by
-`GeneralAssignment`. Of several members that claim the same partition, the one with the highest
+Members that all want the same topics are served by `_ConstrainedAssignment`, others by
+`_GeneralAssignment`. Of several members that claim the same partition, the one with the highest
 generation keeps it; if two of them have the same generation, none does.
 
 The results are those of Java, except where Java's classes fail, never end, or assign a partition
@@ -78,12 +78,12 @@ class AbstractStickyAssignor(AbstractPartitionAssignor):
         rack_info = RackInfo(topics, subscriptions)
         subscribed = {member: subscription.topics for member, subscription in subscriptions.items()}
         if _all_equal(list(subscribed.values())):
-            constrained = ConstrainedAssignment(topics, rack_info, claims.owned, claims.disputed)
+            constrained = _ConstrainedAssignment(topics, rack_info, claims.owned, claims.disputed)
             assigned = constrained.build()
             if not any(assigned[member] for member in subscribed if not subscribed[member]):
                 return assigned, constrained.changing_owners
         stale = self._stale_owners(data)
-        general = GeneralAssignment(topics, rack_info, claims.owned, subscribed, stale)
+        general = _GeneralAssignment(topics, rack_info, claims.owned, subscribed, stale)
         assigned = general.build()
         subscribed_owners = {
             topic_partition: member
@@ -93,7 +93,7 @@ class AbstractStickyAssignor(AbstractPartitionAssignor):
         if subscribed_owners != stale and (
             general.is_circular or not _is_wanted(assigned, subscribed, stale.values())
         ):
-            general = GeneralAssignment(
+            general = _GeneralAssignment(
                 topics, rack_info, claims.owned, subscribed, subscribed_owners
             )
             assigned = general.build()
@@ -167,7 +167,7 @@ def _all_equal(subscribed: Sequence[Sequence[str]]) -> bool:
     return True
 
 
-class ConstrainedAssignment:
+class _ConstrainedAssignment:
     """An assignment of members that all want the same topics; `owned` has all of them, in order.
 
     Every member gets the minimum number of partitions, or one more. Members first keep what they
@@ -306,7 +306,7 @@ class ConstrainedAssignment:
 _Pair: TypeAlias = tuple[str, str]
 
 
-class PartitionMovements:
+class _PartitionMovements:
     """The movements between members during one assignment, by partition and by topic.
 
     If two members have to exchange partitions of a topic, the one that moved there goes back
@@ -354,7 +354,7 @@ class PartitionMovements:
         return topic_partition if back is None else back.first()
 
 
-class GeneralAssignment:
+class _GeneralAssignment:
     """An assignment of members that want different topics.
 
     Members keep what they own, if they still want it, and with racks only what is near. What is
@@ -393,7 +393,7 @@ class GeneralAssignment:
         ]
         self._owners: dict[TopicPartition, str] = {}
         self._by_size = _MembersBySize(self._assigned)
-        self._movements = PartitionMovements()
+        self._movements = _PartitionMovements()
         self._revokes = False
         #: Whether the movements would not have ended.
         self.is_circular = False

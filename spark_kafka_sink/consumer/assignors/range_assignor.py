@@ -87,7 +87,7 @@ class _Division:
     def partition_count(self) -> int:
         return len(self._partition_racks)
 
-    def may_take(self, member: str) -> int:
+    def remaining_quota(self, member: str) -> int:
         """Return how many more partitions a member may get."""
         return max(0, self._quota + (self._extras > 0) - self._counts[member])
 
@@ -112,7 +112,7 @@ class _Division:
                 for partition in self._unassigned
                 if not only_in_rack or self.racks_match(member, partition)
             )
-            self.assign(member, list(islice(possible, self.may_take(member))), assigned)
+            self.assign(member, list(islice(possible, self.remaining_quota(member))), assigned)
 
 
 def _assign_by_rack(divisions: list[_Division], assigned: Partitions) -> None:
@@ -137,7 +137,7 @@ def _assign_together(alike: list[_Division], assigned: Partitions) -> None:
             member
             for member in waiting
             if all(
-                division.may_take(member) and division.racks_match(member, partition)
+                division.remaining_quota(member) and division.racks_match(member, partition)
                 for division in alike
             )
         )
@@ -145,5 +145,5 @@ def _assign_together(alike: list[_Division], assigned: Partitions) -> None:
         if member is not None:
             for division in alike:
                 division.assign(member, (partition,), assigned)
-            if not any(division.may_take(member) for division in alike):
+            if not any(division.remaining_quota(member) for division in alike):
                 del waiting[member]

@@ -134,7 +134,7 @@ _UNKNOWN = EpochEnd(UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 # out; a topic that is named may be internal.
 
 
-class TopicAnswers(NamedTuple):
+class _TopicAnswers(NamedTuple):
     """The topics of a metadata response, and those that it lacks."""
 
     topics: tuple[MetadataResponseTopic, ...]
@@ -157,7 +157,7 @@ def wanted_topics(selection: Selection) -> tuple[str, ...] | None:
 
 def read_topics(
     response: MetadataResponse, names: Iterable[str] | None, *, includes_internal: bool = False
-) -> TopicAnswers:
+) -> _TopicAnswers:
     """Return the topics of a response; without `names` those that exist.
 
     Internal topics are among those only with `includes_internal`.
@@ -173,7 +173,7 @@ def read_topics(
             and not topic.error_code
             and topic.partitions
         )
-        return TopicAnswers(listed, None, None)
+        return _TopicAnswers(listed, None, None)
     existing: list[MetadataResponseTopic] = []
     missing: str | None = None
     retriable: BrokerError | None = None
@@ -188,7 +188,7 @@ def read_topics(
             retriable = retriable or error
         else:
             existing.append(topic)
-    return TopicAnswers(tuple(existing), missing, retriable)
+    return _TopicAnswers(tuple(existing), missing, retriable)
 
 
 def selected_partitions(
@@ -221,7 +221,7 @@ def selected_partitions(
         requested = set(selection.partitions)
         unknown = sorted(requested.difference(partitions))
         if unknown and not skips_missing:
-            raise missing_partition(
+            raise _missing_partition(
                 unknown[0],
                 sum(topic_partition.topic == unknown[0].topic for topic_partition in partitions),
             )
@@ -229,7 +229,7 @@ def selected_partitions(
     return tuple(partitions)
 
 
-def missing_partition(topic_partition: TopicPartition, count: int) -> BrokerError:
+def _missing_partition(topic_partition: TopicPartition, count: int) -> BrokerError:
     """Return the error for a partition that its topic does not have."""
     return broker_error(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -261,7 +261,7 @@ class Attempt(NamedTuple, Generic[T]):
     cause: KafkaError | None
 
 
-def no_leader(partitions: Sequence[TopicPartition]) -> NetworkError:
+def _no_leader(partitions: Sequence[TopicPartition]) -> NetworkError:
     """Return the cause of a question that could not be asked."""
     return NetworkError(f"{listed(partitions, _MOST_NAMED)} has no leader at the moment")
 
@@ -380,7 +380,7 @@ class OffsetCalls:
             if self._client.finds_nobody:
                 raise
 
-    async def _cause(self, answers: TopicAnswers, began: float, deadline: float) -> KafkaError:
+    async def _cause(self, answers: _TopicAnswers, began: float, deadline: float) -> KafkaError:
         """Return the reason to ask again; raise it if a topic has been missing for long enough."""
         if answers.missing is None:
             return answers.retriable or KafkaError("the topics are not known yet")
@@ -440,7 +440,7 @@ class OffsetCalls:
                 {topic_partition: timestamps[topic_partition] for topic_partition in left},
                 self._client.metadata.snapshot,
             )
-            cause: KafkaError | None = no_leader(leaderless) if leaderless else None
+            cause: KafkaError | None = _no_leader(leaderless) if leaderless else None
             offsets: dict[TopicPartition, FoundOffset] = {}
             for answers in await asyncio.gather(
                 *(
@@ -513,7 +513,7 @@ class OffsetCalls:
             for topic, partition in last.items():
                 count = snapshot.partition_count(topic)
                 if partition >= count:
-                    raise missing_partition(TopicPartition(topic, partition), count)
+                    raise _missing_partition(TopicPartition(topic, partition), count)
 
     async def _ask_leader(
         self, node: Node, questions: Questions, deadline: float, *, is_committed: bool
@@ -601,7 +601,7 @@ class EpochCalls:
                 for partition in left
                 if positions[partition].current_leader.leader is None
             ]
-            cause: KafkaError | None = no_leader(leaderless) if leaderless else None
+            cause: KafkaError | None = _no_leader(leaderless) if leaderless else None
             ends: dict[TopicPartition, EpochEnd] = {}
             for answers in await asyncio.gather(
                 *(

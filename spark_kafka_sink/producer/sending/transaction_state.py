@@ -21,6 +21,7 @@ from spark_kafka_sink.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
+from spark_kafka_sink.model import TRANSACTION_V2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -110,7 +111,6 @@ _S = TransactionState
 
 #: The first InitProducerId version that can bump the epoch of its producer (KIP-360).
 FIRST_VERSION_WITH_EPOCH_BUMP = 3
-TRANSACTION_V2 = 2
 
 #: The states that may follow each state. FATAL_ERROR may follow any, including itself.
 TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
