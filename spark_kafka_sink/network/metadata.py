@@ -16,7 +16,7 @@ from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
 from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_retriable
-from spark_kafka_sink.protocol.messages.metadata import UNKNOWN_OPERATIONS
+from spark_kafka_sink.protocol.messages import metadata
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
-    from spark_kafka_sink.protocol.messages.metadata import (
-        MetadataResponse,
-        MetadataResponsePartition,
-        MetadataResponseTopic,
-    )
 
 NO_LEADER = -1
 #: The bit of AclOperation.WRITE in `topic_authorized_operations`.
@@ -72,7 +67,7 @@ class TopicMetadata:
     error_code: int
     partitions: tuple[PartitionMetadata, ...]
     #: What this client may do with the topic, as Kafka's bit field; INT32_MIN if it is not known.
-    authorized_operations: int = UNKNOWN_OPERATIONS
+    authorized_operations: int = metadata.UNKNOWN_OPERATIONS
 
     @property
     def is_refused(self) -> bool:
@@ -88,7 +83,7 @@ class TopicMetadata:
     @property
     def can_write(self) -> bool | None:
         """Whether this client may write to the topic; None if the broker did not say."""
-        if self.authorized_operations == UNKNOWN_OPERATIONS:
+        if self.authorized_operations == metadata.UNKNOWN_OPERATIONS:
             return None
         return bool(self.authorized_operations & WRITE_OPERATION_BIT)
 
@@ -361,7 +356,9 @@ class Metadata:
         """Record that no broker answered; the next request waits for the back-off."""
         self._schedule.failed(now)
 
-    def update(self, response: MetadataResponse, now: float, *, is_full: bool = True) -> None:
+    def update(
+        self, response: metadata.MetadataResponse, now: float, *, is_full: bool = True
+    ) -> None:
         """Replace the snapshot with a response, keeping whatever is newer in the old one.
 
         `is_full` is that of the request. Raises DecodeError, and changes nothing, if the response
@@ -457,7 +454,7 @@ def _tells_more(old: TopicMetadata | None, new: TopicMetadata) -> bool:
     )
 
 
-def _merge_topic(old: TopicMetadata | None, new: MetadataResponseTopic) -> TopicMetadata:
+def _merge_topic(old: TopicMetadata | None, new: metadata.MetadataResponseTopic) -> TopicMetadata:
     # A missing id (an error, or a broker older than topic ids) does not mean another topic.
     topic_id = old.topic_id if old is not None and not new.topic_id.int else new.topic_id
     recreated = old is not None and old.topic_id != topic_id
@@ -482,7 +479,7 @@ def _merge_topic(old: TopicMetadata | None, new: MetadataResponseTopic) -> Topic
 
 
 def _merge_partition(
-    old: PartitionMetadata | None, new: MetadataResponsePartition
+    old: PartitionMetadata | None, new: metadata.MetadataResponsePartition
 ) -> PartitionMetadata:
     known_epoch = NO_LEADER_EPOCH if old is None else old.leader_epoch
     if old is not None and NO_LEADER_EPOCH != new.leader_epoch < known_epoch:

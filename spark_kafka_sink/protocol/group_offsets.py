@@ -10,28 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
-from spark_kafka_sink.protocol.messages.offset_commit import (
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from spark_kafka_sink.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponseTopics,
-)
+from spark_kafka_sink.protocol.messages import offset_commit, offset_fetch
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitResponse
-    from spark_kafka_sink.protocol.messages.offset_fetch import (
-        OffsetFetchResponse,
-        OffsetFetchResponseGroup,
-    )
 
 #: The last versions that name topics.
 LAST_COMMIT_WITH_NAMES: Final = 9
@@ -55,14 +40,14 @@ def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[
 
 def commit_topics(
     offsets: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[str, UUID] = _NO_IDS
-) -> tuple[OffsetCommitRequestTopic, ...]:
+) -> tuple[offset_commit.OffsetCommitRequestTopic, ...]:
     """Return the topics of an OffsetCommit request, each by its name and by its id if known."""
     return tuple(
-        OffsetCommitRequestTopic(
+        offset_commit.OffsetCommitRequestTopic(
             name=topic,
             topic_id=topic_ids.get(topic, ZERO_UUID),
             partitions=tuple(
-                OffsetCommitRequestPartition(
+                offset_commit.OffsetCommitRequestPartition(
                     partition_index=partition,
                     committed_offset=committed.offset,
                     committed_leader_epoch=committed.leader_epoch,
@@ -77,7 +62,7 @@ def commit_topics(
 
 
 def commit_codes(
-    response: OffsetCommitResponse, topic_names: Mapping[UUID, str] = _NO_NAMES
+    response: offset_commit.OffsetCommitResponse, topic_names: Mapping[UUID, str] = _NO_NAMES
 ) -> Iterator[tuple[TopicPartition, int]]:
     """Iterate over the partitions of an OffsetCommit response and their error codes.
 
@@ -99,7 +84,7 @@ def offset_fetch_request(
     member_id: str | None = None,
     member_epoch: int = -1,
     topic_ids: Mapping[str, UUID] = _NO_IDS,
-) -> OffsetFetchRequest:
+) -> offset_fetch.OffsetFetchRequest:
     """Build an OffsetFetch request for one group; without `partitions`, for all of them.
 
     `require_stable` is dropped before version 7, as in Java, and the member before version 9.
@@ -111,35 +96,37 @@ def offset_fetch_request(
         old = None
         if grouped is not None:
             old = tuple(
-                OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(indexes))
+                offset_fetch.OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(indexes))
                 for topic, indexes in grouped
             )
-        return OffsetFetchRequest(group_id=group_id, topics=old, require_stable=require_stable)
+        return offset_fetch.OffsetFetchRequest(
+            group_id=group_id, topics=old, require_stable=require_stable
+        )
     topics = None
     if grouped is not None:
         topics = tuple(
-            OffsetFetchRequestTopics(
+            offset_fetch.OffsetFetchRequestTopics(
                 name=topic,
                 topic_id=topic_ids.get(topic, ZERO_UUID),
                 partition_indexes=tuple(indexes),
             )
             for topic, indexes in grouped
         )
-    group = OffsetFetchRequestGroup(
+    group = offset_fetch.OffsetFetchRequestGroup(
         group_id=group_id, member_id=member_id, member_epoch=member_epoch, topics=topics
     )
-    return OffsetFetchRequest(groups=(group,), require_stable=require_stable)
+    return offset_fetch.OffsetFetchRequest(groups=(group,), require_stable=require_stable)
 
 
 def fetched_group(
-    response: OffsetFetchResponse, topic_names: Mapping[UUID, str] = _NO_NAMES
+    response: offset_fetch.OffsetFetchResponse, topic_names: Mapping[UUID, str] = _NO_NAMES
 ) -> tuple[int, dict[TopicPartition, tuple[int, OffsetAndMetadata]]]:
     """Return the error code of the group, and that of each partition with its offset.
 
     The offset is -1 where none is committed. Topics with an id that is not in `topic_names` are
     left out. Raises DecodeError for a response about several groups.
     """
-    group: OffsetFetchResponse | OffsetFetchResponseGroup
+    group: offset_fetch.OffsetFetchResponse | offset_fetch.OffsetFetchResponseGroup
     match response.groups:
         case ():
             group = response
@@ -151,7 +138,11 @@ def fetched_group(
             )
     offsets = {}
     for topic in group.topics:
-        topic_id = topic.topic_id if isinstance(topic, OffsetFetchResponseTopics) else ZERO_UUID
+        topic_id = (
+            topic.topic_id
+            if isinstance(topic, offset_fetch.OffsetFetchResponseTopics)
+            else ZERO_UUID
+        )
         name = topic.name if topic_id == ZERO_UUID else topic_names.get(topic_id)
         if name is not None:
             for partition in topic.partitions:

@@ -24,12 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, LeaveOperation, Wait
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
-    JOIN_GROUP_MEMBER_EPOCH,
-    LEAVE_GROUP_MEMBER_EPOCH,
-    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
-    ConsumerGroupHeartbeatRequest,
-)
+from spark_kafka_sink.protocol.messages import consumer_group_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -94,7 +89,7 @@ class SendHeartbeat(NamedTuple):
 
     #: Tells this step from earlier ones of the same kind.
     number: int
-    request: ConsumerGroupHeartbeatRequest
+    request: consumer_group_heartbeat.ConsumerGroupHeartbeatRequest
 
 
 class CommitBeforeRevocation(NamedTuple):
@@ -323,7 +318,7 @@ class GroupMember:
         self._subscriptions = subscriptions
         self.state = _S.UNSUBSCRIBED
         #: The epoch that the next heartbeat sends.
-        self.epoch = JOIN_GROUP_MEMBER_EPOCH
+        self.epoch = consumer_group_heartbeat.JOIN_GROUP_MEMBER_EPOCH
         self._assignment = TargetAssignment()
         self._reconciliation: _Reconciliation | None = None
         self._release: _Release | None = None
@@ -526,7 +521,7 @@ class GroupMember:
         else:
             self._transition(_S.FENCED)
             self._abandon_reconciliation()
-            self.epoch = JOIN_GROUP_MEMBER_EPOCH
+            self.epoch = consumer_group_heartbeat.JOIN_GROUP_MEMBER_EPOCH
             self._release_all(leaves=False)
 
     def failed(self) -> None:
@@ -672,7 +667,7 @@ class GroupMember:
             self._join()
 
     def _join(self) -> None:
-        self.epoch = JOIN_GROUP_MEMBER_EPOCH
+        self.epoch = consumer_group_heartbeat.JOIN_GROUP_MEMBER_EPOCH
         self._transition(_S.JOINING)
         self._assignment.clear()
         self._subscription_changed = self._rejoins = False
@@ -682,9 +677,9 @@ class GroupMember:
         """Send the last heartbeat next, unless a dynamic member is to remain in the group."""
         is_static = self._settings.group_instance_id is not None
         self.epoch = (
-            LEAVE_GROUP_STATIC_MEMBER_EPOCH
+            consumer_group_heartbeat.LEAVE_GROUP_STATIC_MEMBER_EPOCH
             if is_static and self._leave_operation is not LeaveOperation.LEAVE_GROUP
-            else LEAVE_GROUP_MEMBER_EPOCH
+            else consumer_group_heartbeat.LEAVE_GROUP_MEMBER_EPOCH
         )
         self._assignment.current = NO_ASSIGNMENT
         self._transition(_S.LEAVING)

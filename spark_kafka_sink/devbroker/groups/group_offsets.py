@@ -15,15 +15,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
 from spark_kafka_sink.devbroker.log.coordinator_log import (
-    OFFSET_COMMIT_KEY,
-    OFFSET_COMMIT_VALUE,
-    OffsetCommitKey,
-    OffsetCommitValue,
+    RecordKey,
     decode_versioned,
     encode_versioned,
 )
 from spark_kafka_sink.devbroker.log.producer_state import ProducerBatchInfo, ProducerStateManager
 from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+from spark_kafka_sink.protocol.schema import (
+    INT32,
+    INT64,
+    STRING,
+    Message,
+    VersionRange,
+    field,
+    message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,6 +37,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
     from spark_kafka_sink.model import ProducerIdAndEpoch
+
+OFFSET_COMMIT_KEY = 1
+OFFSET_COMMIT_VALUE = 3
 
 
 class CommittedOffset(NamedTuple):
@@ -238,6 +247,31 @@ def _encode_tombstones(
 
 
 # --- offsets as records of `__consumer_offsets` (GroupCoordinatorRecordHelpers)
+
+
+@message
+class OffsetCommitKey(RecordKey):
+    """The key of a group's committed offset for a partition."""
+
+    versions = VersionRange(0, 1)
+
+    group: str = field(STRING)
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+
+
+@message
+class OffsetCommitValue(Message):
+    """A group's committed offset for a partition."""
+
+    versions = VersionRange(0, 4)
+    flexible_from = 4
+
+    offset: int = field(INT64)
+    leader_epoch: int = field(INT32, versions="3+", default=-1, ignorable=True)
+    metadata: str = field(STRING)
+    commit_timestamp: int = field(INT64)
+    expire_timestamp: int = field(INT64, versions="1", default=-1, ignorable=True)
 
 
 def encode_offsets(

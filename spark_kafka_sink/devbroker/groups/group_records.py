@@ -16,35 +16,26 @@ from spark_kafka_sink.devbroker.groups.consumer_group import (
 )
 from spark_kafka_sink.devbroker.groups.group_offsets import decode_offset
 from spark_kafka_sink.devbroker.log.coordinator_log import (
-    CURRENT_ASSIGNMENT_KEY,
-    GROUP_EPOCH_KEY,
-    GROUP_METADATA_KEY,
-    GROUP_METADATA_VALUE,
-    MEMBER_METADATA_KEY,
-    REGULAR_EXPRESSION_KEY,
-    TARGET_ASSIGNMENT_MEMBER_KEY,
-    TARGET_ASSIGNMENT_METADATA_KEY,
-    VALUE_VERSION,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    CurrentTopicPartitions,
-    GroupMetadataKey,
-    GroupMetadataValue,
-    MemberMetadata,
-    TargetTopicPartitions,
+    RecordKey,
     decode_versioned,
     encode_versioned,
     version_of,
 )
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequestProtocol
+from spark_kafka_sink.protocol.schema import (
+    BYTES,
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    Message,
+    VersionRange,
+    array,
+    field,
+    message,
+)
 
 if TYPE_CHECKING:
     import uuid
@@ -52,9 +43,195 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
-    from spark_kafka_sink.protocol.schema import Message
 
     KeyValue = tuple[bytes, bytes | None]
+
+#: The kinds of records, which are the versions of their keys.
+GROUP_METADATA_KEY = 2
+GROUP_EPOCH_KEY = 3
+MEMBER_METADATA_KEY = 5
+TARGET_ASSIGNMENT_METADATA_KEY = 6
+TARGET_ASSIGNMENT_MEMBER_KEY = 7
+CURRENT_ASSIGNMENT_KEY = 8
+REGULAR_EXPRESSION_KEY = 16
+#: The version of all values of consumer groups.
+VALUE_VERSION = 0
+GROUP_METADATA_VALUE = 3
+
+
+class _ConsumerGroupValue(Message):
+    """A value of the consumer groups of KIP-848."""
+
+    __slots__ = ()
+
+    versions = VersionRange(0, 0)
+    flexible_from = 0
+
+
+@message
+class GroupMetadataKey(RecordKey):
+    """The key of a group."""
+
+    versions = VersionRange(2, 2)
+
+    group: str = field(STRING)
+
+
+@message
+class MemberMetadata:
+    """A member of a group with its assignment."""
+
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(
+        STRING, versions="3+", nullable="3+", default=None, ignorable=True
+    )
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout: int = field(INT32, versions="1+", default=-1, ignorable=True)
+    session_timeout: int = field(INT32)
+    subscription: bytes = field(BYTES)
+    assignment: bytes = field(BYTES)
+
+
+@message
+class GroupMetadataValue(Message):
+    """A generation of a group."""
+
+    versions = VersionRange(0, 4)
+    flexible_from = 4
+
+    protocol_type: str = field(STRING)
+    generation: int = field(INT32)
+    protocol: str | None = field(STRING, nullable="0+")
+    leader: str | None = field(STRING, nullable="0+")
+    current_state_timestamp: int = field(INT64, versions="2+", default=-1, ignorable=True)
+    members: tuple[MemberMetadata, ...] = field(array(MemberMetadata))
+
+
+@message
+class ConsumerGroupMetadataKey(RecordKey):
+    """The key of a group's epoch (3), partition metadata (4) or target assignment's epoch (6)."""
+
+    versions = VersionRange(GROUP_EPOCH_KEY, TARGET_ASSIGNMENT_METADATA_KEY)
+
+    group_id: str = field(STRING)
+
+
+@message
+class ConsumerGroupMetadataValue(_ConsumerGroupValue):
+    """A group's epoch."""
+
+    epoch: int = field(INT32)
+    metadata_hash: int = field(INT64, tag=0, default=0)
+
+
+@message
+class ConsumerGroupMemberKey(RecordKey):
+    """The key of a member (5), its target assignment (7) or its current assignment (8)."""
+
+    versions = VersionRange(MEMBER_METADATA_KEY, CURRENT_ASSIGNMENT_KEY)
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@message
+class ClassicProtocol:
+    """A protocol of a member that uses the classic protocol in a consumer group."""
+
+    name: str = field(STRING)
+    metadata: bytes = field(BYTES)
+
+
+@message
+class ClassicMemberMetadata:
+    """A member that uses the classic protocol in a consumer group."""
+
+    session_timeout_ms: int = field(INT32)
+    supported_protocols: tuple[ClassicProtocol, ...] = field(array(ClassicProtocol))
+
+
+@message
+class ConsumerGroupMemberMetadataValue(_ConsumerGroupValue):
+    """A member with its subscription."""
+
+    instance_id: str | None = field(STRING, nullable="0+")
+    rack_id: str | None = field(STRING, nullable="0+")
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: tuple[str, ...] = field(array(STRING))
+    subscribed_topic_regex: str | None = field(STRING, nullable="0+")
+    rebalance_timeout_ms: int = field(INT32, default=-1)
+    server_assignor: str | None = field(STRING, nullable="0+")
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        ClassicMemberMetadata, nullable="0+", tag=0, default=None
+    )
+
+
+@message
+class ConsumerGroupTargetAssignmentMetadataValue(_ConsumerGroupValue):
+    """The epoch of a group's target assignment."""
+
+    assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, tag=0, default=0, ignorable=True)
+
+
+@message
+class TargetTopicPartitions:
+    """Partitions of one topic."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partitions: tuple[int, ...] = field(array(INT32))
+
+
+@message
+class ConsumerGroupTargetAssignmentMemberValue(_ConsumerGroupValue):
+    """A member's target assignment."""
+
+    topic_partitions: tuple[TargetTopicPartitions, ...] = field(array(TargetTopicPartitions))
+
+
+@message
+class CurrentTopicPartitions:
+    """Partitions of one topic, with the epochs in which they were assigned (KIP-1251)."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partitions: tuple[int, ...] = field(array(INT32))
+    assignment_epochs: tuple[int, ...] | None = field(
+        array(INT32), nullable="0+", tag=0, default=None
+    )
+
+
+@message
+class ConsumerGroupCurrentMemberAssignmentValue(_ConsumerGroupValue):
+    """A member's current assignment, with its epoch and state."""
+
+    member_epoch: int = field(INT32)
+    previous_member_epoch: int = field(INT32)
+    state: int = field(INT8)
+    assigned_partitions: tuple[CurrentTopicPartitions, ...] = field(array(CurrentTopicPartitions))
+    partitions_pending_revocation: tuple[CurrentTopicPartitions, ...] = field(
+        array(CurrentTopicPartitions)
+    )
+
+
+@message
+class ConsumerGroupRegularExpressionKey(RecordKey):
+    """The key of a resolved regular expression."""
+
+    versions = VersionRange(REGULAR_EXPRESSION_KEY, REGULAR_EXPRESSION_KEY)
+
+    group_id: str = field(STRING)
+    regular_expression: str = field(STRING)
+
+
+@message
+class ConsumerGroupRegularExpressionValue(_ConsumerGroupValue):
+    """The topics that a regular expression matched."""
+
+    topics: tuple[str, ...] = field(array(STRING))
+    version: int = field(INT64)
+    timestamp: int = field(INT64)
 
 
 def encode_deleted_group(group_id: str) -> KeyValue:

@@ -32,20 +32,7 @@ from spark_kafka_sink.model import (
 from spark_kafka_sink.protocol.api_keys import NEVER_FLEXIBLE
 from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.schema import (
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    Message,
-    VersionRange,
-    array,
-    field,
-    message,
-)
+from spark_kafka_sink.protocol.schema import Message
 from spark_kafka_sink.record.decode import (
     ControlRecordType,
     Record,
@@ -64,6 +51,9 @@ if TYPE_CHECKING:
 
     KeyValue = tuple[bytes, bytes | None]
 
+M = TypeVar("M", bound=Message)
+
+_VERSION = struct.Struct(">h")
 _TRANSACTIONAL = 0x10
 #: As offsets.topic.segment.bytes and transaction.state.log.segment.bytes.
 _CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=100 * 1024**2)
@@ -221,135 +211,12 @@ def _not_a_batch() -> CorruptRecordError:
     return CorruptRecordError("the remaining bytes are not a record batch")
 
 
-M = TypeVar("M", bound=Message)
-
-_VERSION = struct.Struct(">h")
-
-OFFSET_COMMIT_KEY = 1
-GROUP_METADATA_KEY = 2
-TRANSACTION_LOG_KEY = 0
-OFFSET_COMMIT_VALUE = 3
-GROUP_METADATA_VALUE = 3
-
-
-class _Key(Message):
+class RecordKey(Message):
     """The key of a record; its versions identify the kind of record."""
 
     __slots__ = ()
 
     flexible_from = NEVER_FLEXIBLE
-
-
-class _ConsumerGroupValue(Message):
-    """A value of the consumer groups of KIP-848."""
-
-    __slots__ = ()
-
-    versions = VersionRange(0, 0)
-    flexible_from = 0
-
-
-@message
-class OffsetCommitKey(_Key):
-    """The key of a group's committed offset for a partition."""
-
-    versions = VersionRange(0, 1)
-
-    group: str = field(STRING)
-    topic: str = field(STRING)
-    partition: int = field(INT32)
-
-
-@message
-class OffsetCommitValue(Message):
-    """A group's committed offset for a partition."""
-
-    versions = VersionRange(0, 4)
-    flexible_from = 4
-
-    offset: int = field(INT64)
-    leader_epoch: int = field(INT32, versions="3+", default=-1, ignorable=True)
-    metadata: str = field(STRING)
-    commit_timestamp: int = field(INT64)
-    expire_timestamp: int = field(INT64, versions="1", default=-1, ignorable=True)
-
-
-@message
-class GroupMetadataKey(_Key):
-    """The key of a group."""
-
-    versions = VersionRange(2, 2)
-
-    group: str = field(STRING)
-
-
-@message
-class MemberMetadata:
-    """A member of a group with its assignment."""
-
-    member_id: str = field(STRING)
-    group_instance_id: str | None = field(
-        STRING, versions="3+", nullable="3+", default=None, ignorable=True
-    )
-    client_id: str = field(STRING)
-    client_host: str = field(STRING)
-    rebalance_timeout: int = field(INT32, versions="1+", default=-1, ignorable=True)
-    session_timeout: int = field(INT32)
-    subscription: bytes = field(BYTES)
-    assignment: bytes = field(BYTES)
-
-
-@message
-class GroupMetadataValue(Message):
-    """A generation of a group."""
-
-    versions = VersionRange(0, 4)
-    flexible_from = 4
-
-    protocol_type: str = field(STRING)
-    generation: int = field(INT32)
-    protocol: str | None = field(STRING, nullable="0+")
-    leader: str | None = field(STRING, nullable="0+")
-    current_state_timestamp: int = field(INT64, versions="2+", default=-1, ignorable=True)
-    members: tuple[MemberMetadata, ...] = field(array(MemberMetadata))
-
-
-@message
-class TransactionLogKey(_Key):
-    """The key of a transactional id."""
-
-    versions = VersionRange(0, 0)
-
-    transactional_id: str = field(STRING)
-
-
-@message
-class PartitionsSchema:
-    """The partitions of a topic in a transaction."""
-
-    topic: str = field(STRING)
-    partition_ids: tuple[int, ...] = field(array(INT32))
-
-
-@message
-class TransactionLogValue(Message):
-    """The state of a transactional id."""
-
-    versions = VersionRange(0, 1)
-    flexible_from = 1
-
-    producer_id: int = field(INT64)
-    previous_producer_id: int = field(INT64, versions="1+", tag=0, default=-1, ignorable=True)
-    next_producer_id: int = field(INT64, versions="1+", tag=1, default=-1, ignorable=True)
-    producer_epoch: int = field(INT16)
-    transaction_timeout_ms: int = field(INT32)
-    transaction_status: int = field(INT8)
-    transaction_partitions: tuple[PartitionsSchema, ...] | None = field(
-        array(PartitionsSchema), nullable="0+"
-    )
-    transaction_last_update_timestamp_ms: int = field(INT64)
-    transaction_start_timestamp_ms: int = field(INT64)
-    client_transaction_version: int = field(INT16, versions="1+", tag=2, default=0, ignorable=True)
 
 
 def encode_versioned(content: Message, version: int) -> bytes:
@@ -372,139 +239,3 @@ def decode_versioned(message_class: type[M], content: bytes) -> M:
     if version not in message_class.versions:
         raise DecodeError(f"{message_class.__name__} version {version} is not supported")
     return decode(message_class, content[_VERSION.size :], version)
-
-
-GROUP_EPOCH_KEY = 3
-MEMBER_METADATA_KEY = 5
-TARGET_ASSIGNMENT_METADATA_KEY = 6
-TARGET_ASSIGNMENT_MEMBER_KEY = 7
-CURRENT_ASSIGNMENT_KEY = 8
-REGULAR_EXPRESSION_KEY = 16
-#: The version of all values.
-VALUE_VERSION = 0
-
-
-@message
-class ConsumerGroupMetadataKey(_Key):
-    """The key of a group's epoch (3), partition metadata (4) or target assignment's epoch (6)."""
-
-    versions = VersionRange(GROUP_EPOCH_KEY, TARGET_ASSIGNMENT_METADATA_KEY)
-
-    group_id: str = field(STRING)
-
-
-@message
-class ConsumerGroupMetadataValue(_ConsumerGroupValue):
-    """A group's epoch."""
-
-    epoch: int = field(INT32)
-    metadata_hash: int = field(INT64, tag=0, default=0)
-
-
-@message
-class ConsumerGroupMemberKey(_Key):
-    """The key of a member (5), its target assignment (7) or its current assignment (8)."""
-
-    versions = VersionRange(MEMBER_METADATA_KEY, CURRENT_ASSIGNMENT_KEY)
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
-
-
-@message
-class ClassicProtocol:
-    """A protocol of a member that uses the classic protocol in a consumer group."""
-
-    name: str = field(STRING)
-    metadata: bytes = field(BYTES)
-
-
-@message
-class ClassicMemberMetadata:
-    """A member that uses the classic protocol in a consumer group."""
-
-    session_timeout_ms: int = field(INT32)
-    supported_protocols: tuple[ClassicProtocol, ...] = field(array(ClassicProtocol))
-
-
-@message
-class ConsumerGroupMemberMetadataValue(_ConsumerGroupValue):
-    """A member with its subscription."""
-
-    instance_id: str | None = field(STRING, nullable="0+")
-    rack_id: str | None = field(STRING, nullable="0+")
-    client_id: str = field(STRING)
-    client_host: str = field(STRING)
-    subscribed_topic_names: tuple[str, ...] = field(array(STRING))
-    subscribed_topic_regex: str | None = field(STRING, nullable="0+")
-    rebalance_timeout_ms: int = field(INT32, default=-1)
-    server_assignor: str | None = field(STRING, nullable="0+")
-    classic_member_metadata: ClassicMemberMetadata | None = field(
-        ClassicMemberMetadata, nullable="0+", tag=0, default=None
-    )
-
-
-@message
-class ConsumerGroupTargetAssignmentMetadataValue(_ConsumerGroupValue):
-    """The epoch of a group's target assignment."""
-
-    assignment_epoch: int = field(INT32)
-    assignment_timestamp: int = field(INT64, tag=0, default=0, ignorable=True)
-
-
-@message
-class TargetTopicPartitions:
-    """Partitions of one topic."""
-
-    topic_id: uuid.UUID = field(UUID)
-    partitions: tuple[int, ...] = field(array(INT32))
-
-
-@message
-class ConsumerGroupTargetAssignmentMemberValue(_ConsumerGroupValue):
-    """A member's target assignment."""
-
-    topic_partitions: tuple[TargetTopicPartitions, ...] = field(array(TargetTopicPartitions))
-
-
-@message
-class CurrentTopicPartitions:
-    """Partitions of one topic, with the epochs in which they were assigned (KIP-1251)."""
-
-    topic_id: uuid.UUID = field(UUID)
-    partitions: tuple[int, ...] = field(array(INT32))
-    assignment_epochs: tuple[int, ...] | None = field(
-        array(INT32), nullable="0+", tag=0, default=None
-    )
-
-
-@message
-class ConsumerGroupCurrentMemberAssignmentValue(_ConsumerGroupValue):
-    """A member's current assignment, with its epoch and state."""
-
-    member_epoch: int = field(INT32)
-    previous_member_epoch: int = field(INT32)
-    state: int = field(INT8)
-    assigned_partitions: tuple[CurrentTopicPartitions, ...] = field(array(CurrentTopicPartitions))
-    partitions_pending_revocation: tuple[CurrentTopicPartitions, ...] = field(
-        array(CurrentTopicPartitions)
-    )
-
-
-@message
-class ConsumerGroupRegularExpressionKey(_Key):
-    """The key of a resolved regular expression."""
-
-    versions = VersionRange(REGULAR_EXPRESSION_KEY, REGULAR_EXPRESSION_KEY)
-
-    group_id: str = field(STRING)
-    regular_expression: str = field(STRING)
-
-
-@message
-class ConsumerGroupRegularExpressionValue(_ConsumerGroupValue):
-    """The topics that a regular expression matched."""
-
-    topics: tuple[str, ...] = field(array(STRING))
-    version: int = field(INT64)
-    timestamp: int = field(INT64)

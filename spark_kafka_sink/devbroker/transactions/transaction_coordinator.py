@@ -35,10 +35,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.log.coordinator_log import (
-    TRANSACTION_LOG_KEY,
-    PartitionsSchema,
-    TransactionLogKey,
-    TransactionLogValue,
+    RecordKey,
     decode_versioned,
     encode_versioned,
 )
@@ -59,6 +56,18 @@ from spark_kafka_sink.model import (
     TopicPartition,
 )
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.schema import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Message,
+    VersionRange,
+    array,
+    field,
+    message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +78,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+TRANSACTION_LOG_KEY = 0
 _ENDS = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _DONE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
 #: By Kafka's TransactionState.id.
@@ -497,6 +507,44 @@ def _invalid_state(metadata: TransactionMetadata, request: EndTxnRequest) -> Ref
 
 
 # --- the records of __transaction_state (Kafka's TransactionLog)
+
+
+@message
+class TransactionLogKey(RecordKey):
+    """The key of a transactional id."""
+
+    versions = VersionRange(0, 0)
+
+    transactional_id: str = field(STRING)
+
+
+@message
+class PartitionsSchema:
+    """The partitions of a topic in a transaction."""
+
+    topic: str = field(STRING)
+    partition_ids: tuple[int, ...] = field(array(INT32))
+
+
+@message
+class TransactionLogValue(Message):
+    """The state of a transactional id."""
+
+    versions = VersionRange(0, 1)
+    flexible_from = 1
+
+    producer_id: int = field(INT64)
+    previous_producer_id: int = field(INT64, versions="1+", tag=0, default=-1, ignorable=True)
+    next_producer_id: int = field(INT64, versions="1+", tag=1, default=-1, ignorable=True)
+    producer_epoch: int = field(INT16)
+    transaction_timeout_ms: int = field(INT32)
+    transaction_status: int = field(INT8)
+    transaction_partitions: tuple[PartitionsSchema, ...] | None = field(
+        array(PartitionsSchema), nullable="0+"
+    )
+    transaction_last_update_timestamp_ms: int = field(INT64)
+    transaction_start_timestamp_ms: int = field(INT64)
+    client_transaction_version: int = field(INT16, versions="1+", tag=2, default=0, ignorable=True)
 
 
 def encode_transaction(

@@ -28,35 +28,13 @@ from spark_kafka_sink.producer.sending.transaction_state import (
 )
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
-from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
-    LAST_CLIENT_VERSION,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
-from spark_kafka_sink.protocol.messages.end_txn import (
-    LAST_VERSION_WITHOUT_EPOCH_BUMP,
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from spark_kafka_sink.protocol.messages.find_coordinator import (
-    CoordinatorType,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from spark_kafka_sink.protocol.messages.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from spark_kafka_sink.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
+from spark_kafka_sink.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    find_coordinator,
+    init_producer_id,
+    txn_offset_commit,
 )
 from spark_kafka_sink.protocol.schema import ResponseT
 
@@ -64,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.protocol.messages.find_coordinator import Coordinator
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest
 
 #: From this version on FindCoordinator takes a list of keys (KIP-699).
@@ -119,9 +96,9 @@ class TxnRequestHandler(ABC):
         """The request's priority in the queue."""
 
     @property
-    def coordinator_type(self) -> CoordinatorType | None:
+    def coordinator_type(self) -> find_coordinator.CoordinatorType | None:
         """The type of the coordinator that the request goes to; None for any broker."""
-        return CoordinatorType.TRANSACTION
+        return find_coordinator.CoordinatorType.TRANSACTION
 
     @property
     @abstractmethod
@@ -160,7 +137,7 @@ class HandlerOf(TxnRequestHandler, Generic[ResponseT]):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class FindCoordinatorHandler(HandlerOf[FindCoordinatorResponse]):
+class FindCoordinatorHandler(HandlerOf[find_coordinator.FindCoordinatorResponse]):
     """The request for the coordinator of a transactional id or a group."""
 
     api_key = ApiKey.FIND_COORDINATOR
@@ -169,7 +146,7 @@ class FindCoordinatorHandler(HandlerOf[FindCoordinatorResponse]):
     #: Any broker can answer.
     coordinator_type = None
 
-    key_type: CoordinatorType
+    key_type: find_coordinator.CoordinatorType
     key: str
 
     @property
@@ -177,21 +154,27 @@ class FindCoordinatorHandler(HandlerOf[FindCoordinatorResponse]):
         """The key to look up."""
         return self.key
 
-    def request(self, version: int) -> FindCoordinatorRequest:
+    def request(self, version: int) -> find_coordinator.FindCoordinatorRequest:
         """Build the request for one key, in the form of the version."""
         if version >= FIRST_VERSION_WITH_KEYS:
-            return FindCoordinatorRequest(key_type=self.key_type, coordinator_keys=(self.key,))
-        return FindCoordinatorRequest(key_type=self.key_type, key=self.key)
+            return find_coordinator.FindCoordinatorRequest(
+                key_type=self.key_type, coordinator_keys=(self.key,)
+            )
+        return find_coordinator.FindCoordinatorRequest(key_type=self.key_type, key=self.key)
 
     def coordinator(
-        self, response: FindCoordinatorResponse
-    ) -> Coordinator | FindCoordinatorResponse:
+        self, response: find_coordinator.FindCoordinatorResponse
+    ) -> find_coordinator.Coordinator | find_coordinator.FindCoordinatorResponse:
         """Return the answer in either of the two forms."""
         return response.coordinators[0] if response.coordinators else response
 
-    def verdict(self, response: FindCoordinatorResponse) -> Verdict:
+    def verdict(self, response: find_coordinator.FindCoordinatorResponse) -> Verdict:
         """Convert the answer for the one key into a verdict."""
-        kind = "transactional.id" if self.key_type is CoordinatorType.TRANSACTION else "group"
+        kind = (
+            "transactional.id"
+            if self.key_type is find_coordinator.CoordinatorType.TRANSACTION
+            else "group"
+        )
         context = f"could not find the coordinator of {kind} {self.key!r}"
         if len(response.coordinators) > 1:
             return Verdict(TxnAction.FATAL, ErrorCode.UNKNOWN_SERVER_ERROR, context)
@@ -199,7 +182,7 @@ class FindCoordinatorHandler(HandlerOf[FindCoordinatorResponse]):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class InitProducerIdHandler(HandlerOf[InitProducerIdResponse]):
+class InitProducerIdHandler(HandlerOf[init_producer_id.InitProducerIdResponse]):
     """The request for a producer id, or for a new epoch of the current one (KIP-360)."""
 
     api_key = ApiKey.INIT_PRODUCER_ID
@@ -221,25 +204,27 @@ class InitProducerIdHandler(HandlerOf[InitProducerIdResponse]):
         return TxnRequestPriority.INIT_PRODUCER_ID
 
     @property
-    def coordinator_type(self) -> CoordinatorType | None:
+    def coordinator_type(self) -> find_coordinator.CoordinatorType | None:
         """None without transactions: any broker can assign the id."""
-        return None if self.transactional_id is None else CoordinatorType.TRANSACTION
+        return (
+            None if self.transactional_id is None else find_coordinator.CoordinatorType.TRANSACTION
+        )
 
     @property
     def coordinator_key(self) -> str:
         """The transactional id, if any."""
         return self.transactional_id or ""
 
-    def request(self, version: int) -> InitProducerIdRequest:  # noqa: ARG002 - the same in all
+    def request(self, version: int) -> init_producer_id.InitProducerIdRequest:  # noqa: ARG002 - the same in all
         """Build the request; versions below 3 cannot name the id to keep, so encoding fails."""
-        return InitProducerIdRequest(
+        return init_producer_id.InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
         )
 
-    def verdict(self, response: InitProducerIdResponse) -> Verdict:
+    def verdict(self, response: init_producer_id.InitProducerIdResponse) -> Verdict:
         """Convert the answer into a verdict."""
         context = (
             "could not get a producer id, which enable.idempotence=true requires"
@@ -265,23 +250,25 @@ class RequestOfTransaction(HandlerOf[ResponseT]):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class AddPartitionsToTxnHandler(RequestOfTransaction[AddPartitionsToTxnResponse]):
+class AddPartitionsToTxnHandler(
+    RequestOfTransaction[add_partitions_to_txn.AddPartitionsToTxnResponse]
+):
     """The request that adds partitions to the transaction, if Produce does not do so itself."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
     #: Higher versions are for brokers.
-    max_version = LAST_CLIENT_VERSION
+    max_version = add_partitions_to_txn.LAST_CLIENT_VERSION
 
     partitions: frozenset[TopicPartition]
 
-    def request(self, version: int) -> AddPartitionsToTxnRequest:  # noqa: ARG002 - the same in all
+    def request(self, version: int) -> add_partitions_to_txn.AddPartitionsToTxnRequest:  # noqa: ARG002 - the same in all
         """Build the request with sorted partitions: equal sets make equal requests."""
-        return AddPartitionsToTxnRequest(
+        return add_partitions_to_txn.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer.producer_id,
             v3_and_below_producer_epoch=self.producer.epoch,
             v3_and_below_topics=tuple(
-                AddPartitionsToTxnTopic(
+                add_partitions_to_txn.AddPartitionsToTxnTopic(
                     name=topic,
                     partitions=tuple(topic_partition.partition for topic_partition in partitions),
                 )
@@ -289,7 +276,7 @@ class AddPartitionsToTxnHandler(RequestOfTransaction[AddPartitionsToTxnResponse]
             ),
         )
 
-    def verdict(self, response: AddPartitionsToTxnResponse) -> Verdict:
+    def verdict(self, response: add_partitions_to_txn.AddPartitionsToTxnResponse) -> Verdict:
         """Return the worst verdict of the partitions; one without an answer is an error."""
         answered = {
             TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
@@ -306,7 +293,7 @@ class AddPartitionsToTxnHandler(RequestOfTransaction[AddPartitionsToTxnResponse]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class AddOffsetsToTxnHandler(RequestOfTransaction[AddOffsetsToTxnResponse]):
+class AddOffsetsToTxnHandler(RequestOfTransaction[add_offsets_to_txn.AddOffsetsToTxnResponse]):
     """The request that adds a consumer group, if TxnOffsetCommit does not do so itself."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
@@ -314,27 +301,27 @@ class AddOffsetsToTxnHandler(RequestOfTransaction[AddOffsetsToTxnResponse]):
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     group_metadata: ConsumerGroupMetadata
 
-    def request(self, version: int) -> AddOffsetsToTxnRequest:  # noqa: ARG002 - the same in all
+    def request(self, version: int) -> add_offsets_to_txn.AddOffsetsToTxnRequest:  # noqa: ARG002 - the same in all
         """Build the request for the group."""
-        return AddOffsetsToTxnRequest(
+        return add_offsets_to_txn.AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
             group_id=self.group_metadata.group_id,
         )
 
-    def verdict(self, response: AddOffsetsToTxnResponse) -> Verdict:
+    def verdict(self, response: add_offsets_to_txn.AddOffsetsToTxnResponse) -> Verdict:
         """Convert the answer into a verdict."""
         group = self.group_metadata.group_id
         return self._judge(response.error_code, f"could not add group {group!r} to the transaction")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class TxnOffsetCommitHandler(RequestOfTransaction[TxnOffsetCommitResponse]):
+class TxnOffsetCommitHandler(RequestOfTransaction[txn_offset_commit.TxnOffsetCommitResponse]):
     """The request that commits a group's offsets with the transaction, sent to its coordinator."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
-    coordinator_type = CoordinatorType.GROUP
+    coordinator_type = find_coordinator.CoordinatorType.GROUP
 
     group_metadata: ConsumerGroupMetadata
     is_transaction_v2: bool
@@ -351,9 +338,9 @@ class TxnOffsetCommitHandler(RequestOfTransaction[TxnOffsetCommitResponse]):
         """From version 5 on the request also adds the group to the transaction, as TV2 requires."""
         return None if self.is_transaction_v2 else LAST_OFFSET_COMMIT_WITHOUT_ADD
 
-    def request(self, version: int) -> TxnOffsetCommitRequest:  # noqa: ARG002 - the same in all
+    def request(self, version: int) -> txn_offset_commit.TxnOffsetCommitRequest:  # noqa: ARG002 - the same in all
         """Build the request; versions below 3 cannot name the member, so encoding fails."""
-        return TxnOffsetCommitRequest(
+        return txn_offset_commit.TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=self.group_metadata.group_id,
             producer_id=self.producer.producer_id,
@@ -362,10 +349,10 @@ class TxnOffsetCommitHandler(RequestOfTransaction[TxnOffsetCommitResponse]):
             member_id=self.group_metadata.member_id,
             group_instance_id=self.group_metadata.group_instance_id,
             topics=tuple(
-                TxnOffsetCommitRequestTopic(
+                txn_offset_commit.TxnOffsetCommitRequestTopic(
                     name=topic,
                     partitions=tuple(
-                        TxnOffsetCommitRequestPartition(
+                        txn_offset_commit.TxnOffsetCommitRequestPartition(
                             partition_index=topic_partition.partition,
                             committed_offset=self.offsets[topic_partition].offset,
                             committed_leader_epoch=self.offsets[topic_partition].leader_epoch,
@@ -378,7 +365,7 @@ class TxnOffsetCommitHandler(RequestOfTransaction[TxnOffsetCommitResponse]):
             ),
         )
 
-    def verdict(self, response: TxnOffsetCommitResponse) -> Verdict:
+    def verdict(self, response: txn_offset_commit.TxnOffsetCommitResponse) -> Verdict:
         """Return the worst of the partitions' verdicts; remove the offsets that were accepted."""
         answered = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
@@ -400,7 +387,7 @@ class TxnOffsetCommitHandler(RequestOfTransaction[TxnOffsetCommitResponse]):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class EndTxnHandler(RequestOfTransaction[EndTxnResponse]):
+class EndTxnHandler(RequestOfTransaction[end_txn.EndTxnResponse]):
     """The request that commits or aborts the transaction."""
 
     api_key = ApiKey.END_TXN
@@ -413,18 +400,18 @@ class EndTxnHandler(RequestOfTransaction[EndTxnResponse]):
     @property
     def max_version(self) -> int | None:
         """From version 5 on the answer contains the next epoch, as TV2 requires."""
-        return None if self.is_transaction_v2 else LAST_VERSION_WITHOUT_EPOCH_BUMP
+        return None if self.is_transaction_v2 else end_txn.LAST_VERSION_WITHOUT_EPOCH_BUMP
 
-    def request(self, version: int) -> EndTxnRequest:  # noqa: ARG002 - the same in all
+    def request(self, version: int) -> end_txn.EndTxnRequest:  # noqa: ARG002 - the same in all
         """Build the request to commit or abort."""
-        return EndTxnRequest(
+        return end_txn.EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
             committed=self.committed,
         )
 
-    def verdict(self, response: EndTxnResponse) -> Verdict:
+    def verdict(self, response: end_txn.EndTxnResponse) -> Verdict:
         """Convert the answer into a verdict; some codes mean something else for an abort."""
         action = txn_action(self.api_key, response.error_code, is_abort=not self.committed)
         verb = "commit" if self.committed else "abort"
@@ -441,7 +428,7 @@ class TransactionRequestQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[TxnRequestPriority, int, TxnRequestHandler]] = []
         self._numbers = itertools.count()
-        self._coordinators: dict[tuple[CoordinatorType, str], Node] = {}
+        self._coordinators: dict[tuple[find_coordinator.CoordinatorType, str], Node] = {}
 
     def put(self, handler: TxnRequestHandler) -> None:
         """Add a request to the queue; one that is put back gets its old place."""
@@ -489,7 +476,7 @@ class TransactionRequestQueue:
             self.remove(
                 lambda handler: (
                     isinstance(handler, FindCoordinatorHandler)
-                    and handler.key_type == CoordinatorType.GROUP
+                    and handler.key_type == find_coordinator.CoordinatorType.GROUP
                 )
             )
 

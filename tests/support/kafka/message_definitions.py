@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.log import coordinator_log
+from spark_kafka_sink.devbroker.groups import group_offsets, group_records
 from tests.support.network.wire_messages import MESSAGES
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 #: versions of keys are the numbers of their kinds.
 DEFINED = [
     *MESSAGES,
-    coordinator_log.ConsumerGroupCurrentMemberAssignmentValue,
-    coordinator_log.ConsumerGroupMemberMetadataValue,
-    coordinator_log.ConsumerGroupMetadataValue,
-    coordinator_log.ConsumerGroupRegularExpressionValue,
-    coordinator_log.ConsumerGroupTargetAssignmentMemberValue,
-    coordinator_log.ConsumerGroupTargetAssignmentMetadataValue,
-    coordinator_log.GroupMetadataValue,
-    coordinator_log.OffsetCommitValue,
+    group_records.ConsumerGroupCurrentMemberAssignmentValue,
+    group_records.ConsumerGroupMemberMetadataValue,
+    group_records.ConsumerGroupMetadataValue,
+    group_records.ConsumerGroupRegularExpressionValue,
+    group_records.ConsumerGroupTargetAssignmentMemberValue,
+    group_records.ConsumerGroupTargetAssignmentMetadataValue,
+    group_records.GroupMetadataValue,
+    group_offsets.OffsetCommitValue,
 ]
 FIELDS = Path(__file__).parents[2] / "unit" / "protocol" / "golden" / "kafka_fields.json"
 _COMMENT = re.compile(r'^\s*//.*$|\s//[^"\n]*$', re.MULTILINE)

@@ -10,12 +10,11 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.group_offsets import encode_offsets
-from spark_kafka_sink.devbroker.log.coordinator_log import (
-    CoordinatorLog,
+from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog, decode_versioned
+from spark_kafka_sink.devbroker.transactions.transaction_coordinator import (
     TransactionLogValue,
-    decode_versioned,
+    encode_transaction,
 )
-from spark_kafka_sink.devbroker.transactions.transaction_coordinator import encode_transaction
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import TransactionMetadata
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
