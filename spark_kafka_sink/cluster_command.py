@@ -17,18 +17,16 @@ import unicodedata
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from spark_kafka_sink.config.config_def import ConfigType
+from spark_kafka_sink.config.config_def import ConfigDef, ConfigType
 from spark_kafka_sink.config.references import has_reference, parse_properties
 from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import ConfigError, KafkaTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import TextIO
 
-    from spark_kafka_sink.config.config_def import ConfigDef
 
 #: The exit codes that these commands have in common.
 OK: Final = 0

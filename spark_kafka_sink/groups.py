@@ -57,7 +57,7 @@ from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF, AdminConfig
 from spark_kafka_sink.config.durations import duration_ns
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import AdminError, BrokerError, ConfigError, KafkaError
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
         ConsumerGroupListing,
         ListedOffset,
     )
-    from spark_kafka_sink.model import OffsetAndMetadata
 
 _EXAMPLES: Final = {
     "list": "",

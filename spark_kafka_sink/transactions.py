@@ -61,10 +61,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.exactly_once import operations, recovery
 from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, read_all_prefixes
-from spark_kafka_sink.exactly_once.ledger_entries import (
-    LedgerState,
-    decided_writes,
-)
+from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, decided_writes
 from spark_kafka_sink.exactly_once.operations import held_back, inspect
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.exactly_once.transactions_report import (

@@ -23,11 +23,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.command_line import add_version, program_name
-from spark_kafka_sink.record.kernel.kernel_cache import (
-    find_directory,
-    processor_name,
-    read_code,
-)
+from spark_kafka_sink.record.kernel.kernel_cache import find_directory, processor_name, read_code
 from spark_kafka_sink.record.kernel.kernel_support import KERNELS
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from spark_kafka_sink.admin.arguments import (
     values_of,
 )
 from spark_kafka_sink.admin.blocking_client import BlockingClient
-from spark_kafka_sink.admin.item_requests import ItemResults, all_of, request_items
+from spark_kafka_sink.admin.item_requests import ItemRequest, ItemResults, all_of, request_items
 from spark_kafka_sink.admin.requests.acls import (
     creating_acls,
     deleting_acls,
@@ -66,8 +66,19 @@ from spark_kafka_sink.admin.values import (
     GROUP_TYPES,
     AclBinding,
     AclBindingFilter,
+    AlterConfigOp,
+    ClusterDescription,
+    ConfigEntry,
     ConfigResource,
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    CreatedTopic,
+    ListedOffset,
+    NewPartitions,
     NewTopic,
+    ProducerState,
+    TopicDescription,
+    TopicListing,
 )
 from spark_kafka_sink.arguments import INT64, number_of, partitions_of, text_of
 from spark_kafka_sink.config.admin_config import AdminConfig
@@ -77,21 +88,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
-    from spark_kafka_sink.admin.item_requests import ItemRequest
     from spark_kafka_sink.admin.transaction_values import TransactionDescription, TransactionListing
-    from spark_kafka_sink.admin.values import (
-        AlterConfigOp,
-        ClusterDescription,
-        ConfigEntry,
-        ConsumerGroupDescription,
-        ConsumerGroupListing,
-        CreatedTopic,
-        ListedOffset,
-        NewPartitions,
-        ProducerState,
-        TopicDescription,
-        TopicListing,
-    )
     from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.protocol.schema import ResponseT
 

@@ -7,15 +7,10 @@ what to pass; of a value that may be a secret, they only have the type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from spark_kafka_sink.admin.values import (
-    AlterConfigOp,
-    ConfigResource,
-    NewPartitions,
-    OffsetSpec,
-)
+from spark_kafka_sink.admin.values import AlterConfigOp, ConfigResource, NewPartitions, OffsetSpec
 from spark_kafka_sink.arguments import (
     INT64,
     number_of,
@@ -26,8 +21,6 @@ from spark_kafka_sink.arguments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -15,7 +15,6 @@ from spark_kafka_sink.network.network_thread import stop_if_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from concurrent.futures import Future
     from types import TracebackType
 
     from spark_kafka_sink.config.client_config import ClientConfig

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.admin.blocking_client import BlockingClient
-from spark_kafka_sink.admin.cluster_calls import raised
+from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls, raised
 from spark_kafka_sink.admin.item_requests import request_items
 from spark_kafka_sink.admin.records import (
     DEFAULT_MAX_BATCH_BYTES,
@@ -49,12 +49,11 @@ from spark_kafka_sink.errors import BrokerError, KafkaError
 from spark_kafka_sink.model import TRANSACTION_V2, OffsetAndMetadata, ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from spark_kafka_sink.record.key_values import read_key_values
+from spark_kafka_sink.record.key_values import LogSink, read_key_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
     from spark_kafka_sink.admin.records import KeyValue, PartitionChunk
     from spark_kafka_sink.admin.transaction_values import (
         OpenProducer,
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
     from spark_kafka_sink.protocol.schema import ResponseT
-    from spark_kafka_sink.record.key_values import LogSink
 
 #: The first pause, in seconds, before checking again whether a partition is stable.
 _FIRST_PAUSE = 0.003

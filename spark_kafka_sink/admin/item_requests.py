@@ -25,14 +25,13 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.network.cluster_connection_states import FINAL_SECONDS
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.schema import ResponseT
+from spark_kafka_sink.protocol.schema import ApiRequest, ResponseT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import ClusterCalls, Destination
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.protocol.schema import ApiRequest
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")

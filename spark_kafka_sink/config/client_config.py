@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from spark_kafka_sink.config.allow_lists import NotAllowedError
 from spark_kafka_sink.config.config_def import (
@@ -49,10 +49,6 @@ from spark_kafka_sink.config.security_settings import (
     setting_without_effect,
 )
 from spark_kafka_sink.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _C = TypeVar("_C", bound="ClientConfig")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from spark_kafka_sink.consumer.fetch.fetch_sessions import (
     fetch_request,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
     from concurrent.futures import Future
     from types import TracebackType
-    from typing import Self
     from uuid import UUID
 
     from spark_kafka_sink.config.consumer_config import ConsumerConfig

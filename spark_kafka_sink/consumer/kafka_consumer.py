@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
@@ -45,12 +45,11 @@ from spark_kafka_sink.consumer.subscription.partition_state import (
     LeaderAndEpoch,
 )
 from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
-from spark_kafka_sink.metrics.kafka_metric import MetricsByName
+from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, MetricsByName
 from spark_kafka_sink.model import Node, PartitionInfo, TopicPartition
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     import pyarrow as pa
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.group.coordinator import Coordinator
     from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
-    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
     from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 

@@ -9,7 +9,7 @@ the Fetch after that.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -38,7 +38,6 @@ from spark_kafka_sink.record.arrow.record_decoder import BatchIndex, RecordDecod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
 
     import pyarrow as pa
 

@@ -11,10 +11,10 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -42,9 +42,6 @@ from spark_kafka_sink.model import TopicPartition, is_topic_name
 from spark_kafka_sink.record.arrow.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Self
-
     from spark_kafka_sink.config.offset_specs import Selection
 
 #: "earliest", "latest", a time, or an offset or a time for each partition.
@@ -109,7 +106,9 @@ def selections(topic: Any) -> list[Selection]:
     return selected
 
 
-def _checked_position(name: str, position: Any, selected: Collection[Selection]) -> _CheckedPosition:
+def _checked_position(
+    name: str, position: Any, selected: Collection[Selection]
+) -> _CheckedPosition:
     """Return the start or the end of the read, by its name, with partitions as keys."""
     if isinstance(position, datetime):
         return _checked_time(name, position)

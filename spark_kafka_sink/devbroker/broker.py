@@ -27,14 +27,13 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.codec import read_message
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
-from spark_kafka_sink.protocol.primitives import Reader
+from spark_kafka_sink.protocol.primitives import Buffer, Reader
 from spark_kafka_sink.protocol.registry import decode_request_header, encode_response, request_class
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
-    from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.registry import RequestHeader
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from spark_kafka_sink import display
-from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
+from spark_kafka_sink.devbroker.broker import Broker, brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.log.partition_log import committed_records
 from spark_kafka_sink.devbroker.net.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.net.server import ClusterServer, ServerThread
@@ -20,10 +20,7 @@ from spark_kafka_sink.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Self, Unpack
 
-    from spark_kafka_sink.devbroker.base.broker_settings import SettingChanges
-    from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.net.faults import Action, Decide, FaultHook
     from spark_kafka_sink.protocol.api_keys import ApiKey
 

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.admin.values import NewTopic
 from spark_kafka_sink.errors import (
     BrokerError,
@@ -47,23 +47,13 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     ProducerFencedError,
 )
+from spark_kafka_sink.exactly_once import ledger_records
 from spark_kafka_sink.exactly_once.errors import (
     LedgerFencedError,
     LedgerFormatError,
     LedgerOutcomeUnknownError,
 )
 from spark_kafka_sink.exactly_once.ledger_entries import KeyOffsets, LedgerFold, LedgerState
-from spark_kafka_sink.exactly_once.ledger_records import (
-    WINNERS,
-    WRITE,
-    Claim,
-    WriteRecord,
-    decode_key,
-    encode_claim,
-    encode_key,
-    encode_write,
-    forget_write,
-)
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix, ledger_id
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -73,8 +63,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.records import KeyValue
-    from spark_kafka_sink.admin.transaction_values import EndAnswer
-    from spark_kafka_sink.exactly_once.ledger_records import EntryKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +178,21 @@ class UnreadableEntry(NamedTuple):
 def unreadable_entries(
     admin: DriverClient,
     topic: str,
-    errors: Mapping[EntryKey, LedgerFormatError],
+    errors: Mapping[ledger_records.EntryKey, LedgerFormatError],
     budget: Budget,
 ) -> list[UnreadableEntry]:
     """Find where the unreadable entries are."""
     if not errors:
         return []
     partition = TopicPartition(topic, LEDGER_PARTITION)
-    key_offsets = KeyOffsets(map(encode_key, errors))
+    key_offsets = KeyOffsets(map(ledger_records.encode_key, errors))
     # The offsets of entries are not stored. This case is rare enough to read the topic again.
     _read_all(admin, partition, key_offsets, budget)
     return [
         UnreadableEntry(
             partition,
-            key_offsets.offsets.get(encode_key(key)),
-            key.write_id if key.kind == WRITE else None,
+            key_offsets.offsets.get(ledger_records.encode_key(key)),
+            key.write_id if key.kind == ledger_records.WRITE else None,
             str(error),
         )
         for key, error in errors.items()
@@ -235,8 +223,8 @@ def _report_ignored(fold: LedgerFold, topic: str) -> None:
 class LedgerChanges(NamedTuple):
     """The changes that one append makes atomically."""
 
-    writes: Mapping[str, WriteRecord] = {}
-    claim: Claim | None = None
+    writes: Mapping[str, ledger_records.WriteRecord] = {}
+    claim: ledger_records.Claim | None = None
     forget: frozenset[str] = frozenset()
 
 
@@ -368,8 +356,8 @@ class Ledger:
         # The entries themselves are not added to the fold: the next read returns them, or the
         # ledger has lost them.
         for key, value in entries:
-            entry = decode_key(key)
-            if entry.kind == WINNERS and value is not None:
+            entry = ledger_records.decode_key(key)
+            if entry.kind == ledger_records.WINNERS and value is not None:
                 pieces = self._own_pieces.get(entry.write_id, 0)
                 self._own_pieces[entry.write_id] = max(pieces, entry.piece + 1)
         self._wait_for_marker(producer.producer_id, budget)
@@ -454,9 +442,13 @@ class Ledger:
 
         entries: list[KeyValue] = []
         for write_id, record in changes.writes.items():
-            entries += encode_write(self.prefix, write_id, record, pieces_before=pieces(write_id))
+            entries += ledger_records.encode_write(
+                self.prefix, write_id, record, pieces_before=pieces(write_id)
+            )
         for write_id in sorted(changes.forget):
-            entries += forget_write(self.prefix, write_id, pieces_before=pieces(write_id))
+            entries += ledger_records.forget_write(
+                self.prefix, write_id, pieces_before=pieces(write_id)
+            )
         if changes.claim is not None:
-            entries.append(encode_claim(self.prefix, changes.claim))
+            entries.append(ledger_records.encode_claim(self.prefix, changes.claim))
         return entries

@@ -18,30 +18,12 @@ ignored, counted and reported: they must not stop the prefixes that share the to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
+from spark_kafka_sink.exactly_once import ledger_records
 from spark_kafka_sink.exactly_once.errors import LedgerFormatError
-from spark_kafka_sink.exactly_once.ledger_records import (
-    GENERATION,
-    KEY_STARTS,
-    NEVER,
-    SETTLED,
-    WINNERS,
-    WRITE,
-    EntryKey,
-    PrefixKeys,
-    decode_claim,
-    decode_key,
-    decode_write,
-    write_key,
-)
 from spark_kafka_sink.exactly_once.transitions import WriteState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord
 
 #: Jobs whose expiry times differ only in this many last digits form a portion of 1,000 seconds.
 _PORTION_DIGITS: Final = 6
@@ -63,10 +45,10 @@ class Contents(NamedTuple):
     """The entries of one prefix, decoded."""
 
     #: None before the first claim, or if it cannot be read.
-    claim: Claim | None
-    writes: dict[str, WriteRecord]
+    claim: ledger_records.Claim | None
+    writes: dict[str, ledger_records.WriteRecord]
     #: The errors of the unreadable entries.
-    unreadable: dict[EntryKey, LedgerFormatError]
+    unreadable: dict[ledger_records.EntryKey, LedgerFormatError]
 
 
 class LedgerState:
@@ -78,14 +60,14 @@ class LedgerState:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.keys = PrefixKeys(prefix)
+        self.keys = ledger_records.PrefixKeys(prefix)
         self._claim: bytes | None = None
         #: The values of writes by key.
         self._values: dict[bytes, bytes] = {}
         self._pieces: dict[str, dict[int, bytes]] = {}
         #: The keys of writes whose value does not have the form `SETTLED`, with the decoded value,
         #: or None before it is decoded.
-        self._unsettled: dict[bytes, WriteRecord | None] = {}
+        self._unsettled: dict[bytes, ledger_records.WriteRecord | None] = {}
         #: The keys of ended writes that never expire: streams. May contain stale keys.
         self._lasting: dict[bytes, None] = {}
         #: The keys of ended writes that expire, by portion. May contain stale keys.
@@ -108,7 +90,7 @@ class LedgerState:
         portion = b""
         append = self._expiring.setdefault(portion, deque()).append
         for key, expires_at_ms in zip(keys, times, strict=True):
-            if expires_at_ms == NEVER:
+            if expires_at_ms == ledger_records.NEVER:
                 self._lasting[key] = None
                 continue
             if expires_at_ms[:-_PORTION_DIGITS] != portion:
@@ -120,13 +102,13 @@ class LedgerState:
         """Apply a record of any kind; return whether it is an entry of the prefix."""
         if not self.keys.plain_write.fullmatch(key):
             kind = self._put_other(key, value)
-            if kind != WRITE:
+            if kind != ledger_records.WRITE:
                 return kind is not None
         if value is None:
             self._values.pop(key, None)
             self._unsettled.pop(key, None)
             self._lasting.pop(key, None)
-        elif settled := SETTLED.fullmatch(value):
+        elif settled := ledger_records.SETTLED.fullmatch(value):
             self.put_ended([key], [value], [settled[1]])
         else:
             self._values[key] = value
@@ -140,18 +122,18 @@ class LedgerState:
         """
         if key == self.keys.claim:
             self._claim = value
-            return GENERATION
+            return ledger_records.GENERATION
         try:
-            entry = decode_key(key)
+            entry = ledger_records.decode_key(key)
         except LedgerFormatError:
             return None
         if entry.prefix != self.prefix:
             return None
-        if entry.kind == WINNERS:
+        if entry.kind == ledger_records.WINNERS:
             self._put_piece(entry, value)
         return entry.kind
 
-    def _put_piece(self, entry: EntryKey, value: bytes | None) -> None:
+    def _put_piece(self, entry: ledger_records.EntryKey, value: bytes | None) -> None:
         pieces = self._pieces.setdefault(entry.write_id, {})
         if value is None:
             pieces.pop(entry.piece, None)
@@ -161,9 +143,9 @@ class LedgerState:
             del self._pieces[entry.write_id]
 
     @property
-    def claim(self) -> Claim | None:
+    def claim(self) -> ledger_records.Claim | None:
         """The latest claim, or None before the first."""
-        return None if self._claim is None else decode_claim(self._claim)
+        return None if self._claim is None else ledger_records.decode_claim(self._claim)
 
     @property
     def generation(self) -> int:
@@ -172,7 +154,7 @@ class LedgerState:
         return 0 if claim is None else claim.generation
 
     @property
-    def writes(self) -> Mapping[str, WriteRecord]:
+    def writes(self) -> Mapping[str, ledger_records.WriteRecord]:
         """All writes. Looking one up is cheap; iterating over all of a large ledger is not."""
         return _Writes(self._values.keys(), self.record)
 
@@ -180,23 +162,23 @@ class LedgerState:
         """Return the number of pieces of a write's record."""
         return len(self._pieces.get(write_id, _NO_PIECES))
 
-    def record(self, write_id: str) -> WriteRecord | None:
+    def record(self, write_id: str) -> ledger_records.WriteRecord | None:
         """Return the record of a write, or None."""
-        return self._record(write_key(self.prefix, write_id), write_id)
+        return self._record(ledger_records.write_key(self.prefix, write_id), write_id)
 
-    def _record(self, key: bytes, write_id: str) -> WriteRecord | None:
+    def _record(self, key: bytes, write_id: str) -> ledger_records.WriteRecord | None:
         value = self._values.get(key)
         if value is None:
             return None
         known = self._unsettled.get(key)
         if known is None:
             pieces = self._pieces.get(write_id, _NO_PIECES)
-            known = decode_write(self.prefix, write_id, value, pieces)
+            known = ledger_records.decode_write(self.prefix, write_id, value, pieces)
             if key in self._unsettled:
                 self._unsettled[key] = known
         return known
 
-    def _records(self, keys: Iterable[bytes]) -> dict[str, WriteRecord]:
+    def _records(self, keys: Iterable[bytes]) -> dict[str, ledger_records.WriteRecord]:
         records = {}
         for key in keys:
             write_id = _write_id(key)
@@ -216,9 +198,11 @@ class LedgerState:
         try:
             contents = contents._replace(claim=self.claim)
         except LedgerFormatError as error:
-            contents.unreadable[EntryKey(GENERATION, self.prefix)] = error
+            contents.unreadable[ledger_records.EntryKey(ledger_records.GENERATION, self.prefix)] = (
+                error
+            )
         for key in self._values:
-            entry = decode_key(key)
+            entry = ledger_records.decode_key(key)
             try:
                 record = self._record(key, entry.write_id)
             except LedgerFormatError as error:
@@ -228,7 +212,7 @@ class LedgerState:
                     contents.writes[entry.write_id] = record
         return contents
 
-    def unfinished(self) -> dict[str, WriteRecord]:
+    def unfinished(self) -> dict[str, ledger_records.WriteRecord]:
         """Return the writes that have not ended (decided or mixed)."""
         records = self._records(self._unsettled)
         return {
@@ -237,7 +221,7 @@ class LedgerState:
             if record.write.state not in _HAVE_ENDED
         }
 
-    def streams(self) -> dict[str, WriteRecord]:
+    def streams(self) -> dict[str, ledger_records.WriteRecord]:
         """Return the writes that never expire."""
         records = self._records({**self._lasting, **self._unsettled})
         return {
@@ -273,8 +257,8 @@ class LedgerState:
 
     def _expires_at_ms(self, key: bytes) -> int | None:
         """Return when an ended write may be dropped; None if never, or if it has been removed."""
-        settled = SETTLED.fullmatch(self._values.get(key, b""))
-        return int(settled[1]) if settled and settled[1] != NEVER else None
+        settled = ledger_records.SETTLED.fullmatch(self._values.get(key, b""))
+        return int(settled[1]) if settled and settled[1] != ledger_records.NEVER else None
 
 
 def _number(portion: bytes) -> int:
@@ -282,19 +266,19 @@ def _number(portion: bytes) -> int:
 
 
 def _write_id(key: bytes) -> str:
-    return decode_key(key).write_id
+    return ledger_records.decode_key(key).write_id
 
 
-class _Writes(Mapping[str, "WriteRecord"]):
+class _Writes(Mapping[str, "ledger_records.WriteRecord"]):
     """The writes of a prefix, each decoded on lookup."""
 
     def __init__(
-        self, keys: Collection[bytes], record: Callable[[str], WriteRecord | None]
+        self, keys: Collection[bytes], record: Callable[[str], ledger_records.WriteRecord | None]
     ) -> None:
         self._keys = keys
         self._record = record
 
-    def __getitem__(self, write_id: str) -> WriteRecord:
+    def __getitem__(self, write_id: str) -> ledger_records.WriteRecord:
         record = self._record(write_id)
         if record is None:
             raise KeyError(write_id)
@@ -307,7 +291,7 @@ class _Writes(Mapping[str, "WriteRecord"]):
         return len(self._keys)
 
 
-def decided_writes(state: LedgerState) -> dict[str, WriteRecord]:
+def decided_writes(state: LedgerState) -> dict[str, ledger_records.WriteRecord]:
     """Return the writes whose transactions must be committed, by any driver."""
     return {
         write_id: record
@@ -364,11 +348,13 @@ class LedgerFold:
     def __init__(self, prefix: str | None = None) -> None:
         """Start without entries; with a prefix, collect only its own, otherwise all."""
         self._prefix = prefix
-        keys = None if prefix is None else PrefixKeys(prefix)
-        self._starts = KEY_STARTS if keys is None else keys.starts
+        keys = None if prefix is None else ledger_records.PrefixKeys(prefix)
+        self._starts = ledger_records.KEY_STARTS if keys is None else keys.starts
         #: See `LogSink`. A reader of all prefixes has to decode every key anyway.
         self.known_records = (
-            None if keys is None else (keys.plain_write.pattern, SETTLED.pattern, self._take_ended)
+            None
+            if keys is None
+            else (keys.plain_write.pattern, ledger_records.SETTLED.pattern, self._take_ended)
         )
         self._prefixes: dict[str, LedgerState] = {}
         #: Entries whose transaction has not ended yet, by producer id.
@@ -390,7 +376,9 @@ class LedgerFold:
             (key, value, offset) for key, value in records if key and key.startswith(starts)
         ]
         if len(own) != len(records):
-            foreign = sum(not (key or b"").startswith(KEY_STARTS) for key, _ in records)
+            foreign = sum(
+                not (key or b"").startswith(ledger_records.KEY_STARTS) for key, _ in records
+            )
             self._ignore(_NOT_AN_ENTRY, offset, foreign)
         if not own:
             return
@@ -476,7 +464,7 @@ class LedgerFold:
         by_prefix: dict[str, list[_Entry]] = {}
         for entry in committed:
             try:
-                prefix = decode_key(entry[0]).prefix
+                prefix = ledger_records.decode_key(entry[0]).prefix
             except LedgerFormatError:
                 self._ignore(_NOT_AN_ENTRY, entry[2], 1)
             else:

@@ -31,18 +31,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from spark_kafka_sink.admin.records import KeyValue
 from spark_kafka_sink.exactly_once.errors import ExactlyOnceError, LedgerFormatError
 from spark_kafka_sink.exactly_once.transactional_ids import is_worker_id_of
-from spark_kafka_sink.exactly_once.transitions import (
-    NOTHING_COMMITTED,
-    Fate,
-    Write,
-    WriteState,
-)
-from spark_kafka_sink.model import (
-    UNKNOWN_OFFSET,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    is_topic_name,
-)
+from spark_kafka_sink.exactly_once.transitions import NOTHING_COMMITTED, Fate, Write, WriteState
+from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch, TopicPartition, is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

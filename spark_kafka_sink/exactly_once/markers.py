@@ -19,7 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from spark_kafka_sink.errors import BrokerError
-from spark_kafka_sink.model import TRANSACTION_V2, ProducerIdAndEpoch
+from spark_kafka_sink.model import TRANSACTION_V2, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.transaction_values import EndAnswer, TransactionEnd
     from spark_kafka_sink.exactly_once.ledger import Budget
-    from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.errors import (
     ExactlyOnceError,
@@ -26,7 +26,7 @@ from spark_kafka_sink.exactly_once.errors import (
     LedgerOutcomeUnknownError,
 )
 from spark_kafka_sink.exactly_once.ledger import LedgerChanges, unreadable_entries
-from spark_kafka_sink.exactly_once.ledger_entries import decided_writes
+from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, decided_writes
 from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord
 from spark_kafka_sink.exactly_once.transitions import WriteState, next_generation, resolved
 
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
-    from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, UnreadableEntry
-    from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
     from spark_kafka_sink.exactly_once.recovery import OpenTransaction
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 

@@ -19,7 +19,7 @@ from spark_kafka_sink.exactly_once.errors import (
     RolledBackError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.transitions import Standing, Verdict, WriteState, standing
+from spark_kafka_sink.exactly_once.transitions import Standing, Verdict, Write, WriteState, standing
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
     from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
     from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
-    from spark_kafka_sink.exactly_once.transitions import Write
 
 #: The share of its timeout that a winner's transaction must have left at the decision. A commit
 #: takes milliseconds, or some seconds if the coordinator is moving to another broker.

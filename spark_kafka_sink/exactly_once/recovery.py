@@ -20,29 +20,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from spark_kafka_sink.admin.records import EndMarker
 from spark_kafka_sink.admin.transaction_values import ONGOING, EndOutcome, TransactionEnd
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.exactly_once.errors import (
-    CommitPendingError,
-)
+from spark_kafka_sink.exactly_once.errors import CommitPendingError
 from spark_kafka_sink.exactly_once.ledger import Budget
 from spark_kafka_sink.exactly_once.markers import Ended, ensure_markers, next_epoch
-from spark_kafka_sink.exactly_once.transactional_ids import (
-    is_worker_id_of,
-    worker_id_pattern,
-)
-from spark_kafka_sink.exactly_once.transitions import (
-    Fate,
-    WriteState,
-    end_of,
-    ended,
-)
-from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch
+from spark_kafka_sink.exactly_once.transactional_ids import is_worker_id_of, worker_id_pattern
+from spark_kafka_sink.exactly_once.transitions import Fate, WriteState, end_of, ended
+from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner, WriteRecord
-    from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.exactly_once.errors import LedgerFormatError
-from spark_kafka_sink.exactly_once.operations import open_seconds
+from spark_kafka_sink.exactly_once.operations import HeldBack, Holder, PrefixReport, open_seconds
 from spark_kafka_sink.exactly_once.recovery import describe_mixed
 from spark_kafka_sink.exactly_once.transitions import WriteState
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
     from spark_kafka_sink.exactly_once.ledger import UnreadableEntry
     from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
-    from spark_kafka_sink.exactly_once.operations import HeldBack, Holder, PrefixReport
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 

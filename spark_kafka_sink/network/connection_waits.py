@@ -13,13 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.errors import DecodeError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.errors import DecodeError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.cluster_connection_states import FINAL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.network_client import NetworkClient

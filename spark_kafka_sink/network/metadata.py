@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
-from spark_kafka_sink.network.exponential_backoff import NEVER
+from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_retriable
 from spark_kafka_sink.protocol.messages import metadata
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 
 NO_LEADER = -1
 #: The bit of AclOperation.WRITE in `topic_authorized_operations`.

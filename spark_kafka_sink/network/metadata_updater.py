@@ -20,7 +20,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     NetworkError,
 )
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.network.timeout_check import done_by
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spark_kafka_sink.config.client_config import ClientConfig
-    from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.metadata import MetadataQuestion
     from spark_kafka_sink.network.network_client import NetworkClient

@@ -44,7 +44,7 @@ from spark_kafka_sink.network.connection.connection_errors import (
 )
 from spark_kafka_sink.network.connection.dialer import Dialer, refuse_if_sasl_is_required
 from spark_kafka_sink.network.connection.host_resolver import HostResolver
-from spark_kafka_sink.network.connection.transport import SocketOptions
+from spark_kafka_sink.network.connection.transport import SocketOptions, Transport
 from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 from spark_kafka_sink.network.metadata import Metadata
 from spark_kafka_sink.network.metadata_updater import MetadataUpdater
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.network.connection.broker_connection import NetworkListener
-    from spark_kafka_sink.network.connection.transport import Transport
 
 logger = logging.getLogger(__name__)
 

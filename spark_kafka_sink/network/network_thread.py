@@ -17,21 +17,18 @@ import sys
 import threading
 import traceback
 import warnings
-from concurrent.futures import CancelledError, InvalidStateError, wait
-from contextlib import suppress
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
+from contextlib import ExitStack, suppress
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import finalize
 
-from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from concurrent.futures import Future
-    from contextlib import ExitStack
 
-    from spark_kafka_sink.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 

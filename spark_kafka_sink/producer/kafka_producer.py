@@ -32,7 +32,7 @@ from spark_kafka_sink.errors import (
     IllegalStateError,
     TransactionAbortedError,
 )
-from spark_kafka_sink.metrics.kafka_metric import MetricsByName
+from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
 from spark_kafka_sink.network.network_thread import stop_if_forgotten
 from spark_kafka_sink.producer.batch.error_rules import about_row
@@ -53,13 +53,12 @@ from spark_kafka_sink.producer.records.record_preparation import (
 from spark_kafka_sink.producer.records.serializers import resolve_serializers
 from spark_kafka_sink.producer.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.record.arrow.record_columns import record_batches, record_columns
-from spark_kafka_sink.record.columns import RECORD_FIELDS
+from spark_kafka_sink.record.columns import RECORD_FIELDS, RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName
     from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
     from spark_kafka_sink.model import (
         ConsumerGroupMetadata,
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
         PreparedTransaction,
     )
     from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
-    from spark_kafka_sink.record.columns import RecordColumns
 
 logger = logging.getLogger(__name__)
 

@@ -10,18 +10,13 @@ import asyncio
 import logging
 import random
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.errors import (
-    KafkaError,
-    KafkaTimeoutError,
-    NetworkError,
-    ProducerClosedError,
-)
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError
 from spark_kafka_sink.metrics.client_metrics import create_metrics
-from spark_kafka_sink.model import AcksByPartition
+from spark_kafka_sink.model import AcksByPartition, TopicPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.connection_waits import look_for_brokers
 from spark_kafka_sink.network.exponential_backoff import NEVER
@@ -51,16 +46,12 @@ from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-    from contextlib import ExitStack
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.records.partitioner import Partitioner
-    from spark_kafka_sink.producer.sending.transaction_state import (
-        TransactionalRequestResult,
-    )
+    from spark_kafka_sink.producer.sending.transaction_state import TransactionalRequestResult
     from spark_kafka_sink.record.key_hashes import KeyRule
 
 

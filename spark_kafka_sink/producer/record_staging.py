@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import KafkaError, ProducerClosedError, SerializationError
 from spark_kafka_sink.producer.batch.produce_result import call_back
-from spark_kafka_sink.producer.records.interceptors import ProducerRecord
+from spark_kafka_sink.producer.records.interceptors import ProducerInterceptors, ProducerRecord
 from spark_kafka_sink.producer.records.record_futures import (
     FutureOfFullRecord,
     FutureRecordMetadata,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import RecordMetadata
     from spark_kafka_sink.producer.producer_core import ProducerCore
-    from spark_kafka_sink.producer.records.interceptors import ProducerInterceptors
     from spark_kafka_sink.producer.records.record_preparation import RecordPreparation
 
 #: Staged records are not part of buffer.memory, so they must stay small. Keys and values up to this

@@ -14,21 +14,19 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from spark_kafka_sink.metrics.client_metrics import ConnectionMetrics, MetricGroup, TopicSeries
-from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, CumulativeSum
+from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, CumulativeSum, Sensor
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Self
 
     from spark_kafka_sink.metrics.kafka_metric import MetricName
     from spark_kafka_sink.metrics.metrics import Metrics
-    from spark_kafka_sink.metrics.sensor import Sensor
     from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
 
@@ -56,6 +54,7 @@ class TimedCall(StrEnum):
     METADATA_WAIT = "metadata-wait", "waiting for the metadata of topics"
 
     def __new__(cls, prefix: str, spent: str) -> Self:
+        """Make a member of its value and its description."""
         call = str.__new__(cls, prefix)
         call._value_ = prefix
         call.spent = spent

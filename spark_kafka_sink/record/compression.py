@@ -30,14 +30,12 @@ import lz4.frame
 import zstandard
 
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.model import COMPRESSION_LEVELS
+from spark_kafka_sink.model import COMPRESSION_LEVELS, CompressionLevels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from typing_extensions import Buffer
-
-    from spark_kafka_sink.model import CompressionLevels
 
 
 class CompressionType(IntEnum):

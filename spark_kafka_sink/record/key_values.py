@@ -30,11 +30,7 @@ from spark_kafka_sink.record.decode import (
     decode_record_batch,
 )
 from spark_kafka_sink.record.default_record import read_varint
-from spark_kafka_sink.record.record_batch import (
-    MAGIC,
-    RECORD_BATCH_OVERHEAD,
-    validate_record_batch,
-)
+from spark_kafka_sink.record.record_batch import MAGIC, RECORD_BATCH_OVERHEAD, validate_record_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

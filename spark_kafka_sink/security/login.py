@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import SplitResult, unquote
 
 from spark_kafka_sink.security.kerberos import KRB5_LOGIN_MODULE, KerberosLogin, read_kerberos
 from spark_kafka_sink.security.oauth_bearer import (
@@ -31,7 +31,6 @@ from spark_kafka_sink.security.scram import ScramClient
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from urllib.parse import SplitResult
 
 
 _KAFKA: Final = "org.apache.kafka.common.security."

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import SplitResult, quote_plus, unquote_plus, urlencode, urlsplit
 
 from spark_kafka_sink.errors import AuthenticationError, KafkaError, NetworkError
@@ -28,7 +28,6 @@ from spark_kafka_sink.security.sasl import Expiry, SaslMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Iterator, Mapping
-    from typing import TypeAlias
 
     #: A token, a token with its expiry in seconds since 1970, or an already parsed token.
     GivenToken: TypeAlias = "str | tuple[str, float] | OAuthBearerToken"

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pyspark
-from pyspark.sql import datasource
+from pyspark.sql import DataFrame, SparkSession, datasource
 from pyspark.sql.datasource import DataSource
 
 from spark_kafka_sink.errors import ConfigError, KafkaError
@@ -42,18 +42,12 @@ from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 from spark_kafka_sink.spark.user_errors import for_user
 from spark_kafka_sink.spark.worker import freeze_imported_objects
-from spark_kafka_sink.spark.worker_python import (
-    REQUEST_OPTION as PYTHON_REQUEST,
-)
-from spark_kafka_sink.spark.worker_python import (
-    compare_python,
-    python_schema,
-)
+from spark_kafka_sink.spark.worker_python import REQUEST_OPTION as PYTHON_REQUEST
+from spark_kafka_sink.spark.worker_python import compare_python, python_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,

@@ -8,24 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from spark_kafka_sink.admin import values
 from spark_kafka_sink.admin.cluster_calls import (
     Call,
     GroupCoordinatorOf,
     error_in,
-    raise_for_code,
     outcomes_of,
+    raise_for_code,
     raised,
 )
 from spark_kafka_sink.admin.item_requests import ItemRequest, ItemResults, request_items, split
 from spark_kafka_sink.admin.requests.partitions import by_topic
-from spark_kafka_sink.admin.values import (
-    CONSUMER_PROTOCOL_TYPE,
-    GROUP_TYPES,
-    ConsumerGroupDescription,
-    ConsumerGroupListing,
-    MemberDescription,
-    authorized_operations,
-)
 from spark_kafka_sink.errors import BrokerError, DecodeError, KafkaError, UnsupportedVersionError
 from spark_kafka_sink.model import Node, OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -67,7 +60,7 @@ GroupsT = TypeVar(
     describe_groups.DescribeGroupsResponse,
 )
 
-_CLASSIC_TYPE, _CONSUMER_TYPE = GROUP_TYPES
+_CLASSIC_TYPE, _CONSUMER_TYPE = values.GROUP_TYPES
 #: The state of a group that does not exist, in the responses of older brokers.
 _DEAD: Final = "Dead"
 #: The reply to a request that a broker does not know the group for.
@@ -116,7 +109,7 @@ def _forget_coordinators(calls: ClusterCalls, group_ids: Sequence[str]) -> None:
 
 async def list_all_groups(
     calls: ClusterCalls, deadline: float, *, states: Sequence[str], types: Sequence[str]
-) -> list[ConsumerGroupListing]:
+) -> list[values.ConsumerGroupListing]:
     """Return the consumer groups of all brokers, by group id; raises KafkaError."""
     request = list_groups.ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
 
@@ -129,17 +122,19 @@ async def list_all_groups(
     return [listings[group_id] for group_id in sorted(listings)]
 
 
-def _listed(response: list_groups.ListGroupsResponse, what: str) -> list[ConsumerGroupListing]:
+def _listed(
+    response: list_groups.ListGroupsResponse, what: str
+) -> list[values.ConsumerGroupListing]:
     raise_for_code(response.error_code, what)
     return [
-        ConsumerGroupListing(
+        values.ConsumerGroupListing(
             group_id=group.group_id,
             state=group.group_state,
             type=group.group_type,
             is_simple=not group.protocol_type,
         )
         for group in response.groups
-        if group.protocol_type in {"", CONSUMER_PROTOCOL_TYPE}
+        if group.protocol_type in {"", values.CONSUMER_PROTOCOL_TYPE}
     ]
 
 
@@ -152,13 +147,13 @@ async def describe_all_groups(
     deadline: float,
     *,
     include_authorized_operations: bool,
-) -> ItemResults[str, ConsumerGroupDescription]:
+) -> ItemResults[str, values.ConsumerGroupDescription]:
     """Describe groups; others do not wait for one whose coordinator is not found at once."""
     coordinators = await calls.group_coordinators(group_ids, deadline)
     parts = [[name] for name in group_ids if name not in coordinators]
     if coordinators:
         parts.append(list(coordinators))
-    descriptions: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
+    descriptions: ItemResults[str, values.ConsumerGroupDescription] = ItemResults({}, {})
     outcomes = await outcomes_of(
         _describe(
             calls, part, deadline, include_authorized_operations=include_authorized_operations
@@ -183,7 +178,7 @@ async def _describe(
     deadline: float,
     *,
     include_authorized_operations: bool,
-) -> ItemResults[str, ConsumerGroupDescription]:
+) -> ItemResults[str, values.ConsumerGroupDescription]:
     """Describe groups; those that are not of the new protocol (KIP-848) may be classic ones."""
     # A classic group is GROUP_ID_NOT_FOUND here, and an older broker does not support the request.
     describing_new = _describing(
@@ -201,7 +196,7 @@ async def _describe(
         ),
     )
     classic = await request_items(calls, describing_classic, others, deadline)
-    descriptions: ItemResults[str, ConsumerGroupDescription] = ItemResults({}, {})
+    descriptions: ItemResults[str, values.ConsumerGroupDescription] = ItemResults({}, {})
     for name in group_ids:
         if name in new.results or name in classic.results:
             group = new.results.get(name) or classic.results[name]
@@ -240,7 +235,7 @@ def _error_of(group: Group, what: str) -> KafkaError | None:
     if isinstance(group, describe_groups.DescribedGroup) and not code:
         if group.group_state == _DEAD:
             code = _NOT_FOUND
-        elif group.protocol_type not in {"", CONSUMER_PROTOCOL_TYPE}:
+        elif group.protocol_type not in {"", values.CONSUMER_PROTOCOL_TYPE}:
             return KafkaError(
                 f"{what}: it is not a consumer group, but one of the protocol type "
                 f"{group.protocol_type!r}"
@@ -248,7 +243,9 @@ def _error_of(group: Group, what: str) -> KafkaError | None:
     return error_in(code, what, group.error_message)
 
 
-def _described_group(group: Group, coordinator: Node) -> ConsumerGroupDescription | KafkaError:
+def _described_group(
+    group: Group, coordinator: Node
+) -> values.ConsumerGroupDescription | KafkaError:
     """Convert the description of a group, or return the error if it cannot be read."""
     if isinstance(group, consumer_group_describe.DescribedGroup):
         return _new_group(group, coordinator)
@@ -260,15 +257,15 @@ def _described_group(group: Group, coordinator: Node) -> ConsumerGroupDescriptio
 
 def _new_group(
     group: consumer_group_describe.DescribedGroup, coordinator: Node
-) -> ConsumerGroupDescription:
-    return ConsumerGroupDescription(
+) -> values.ConsumerGroupDescription:
+    return values.ConsumerGroupDescription(
         group_id=group.group_id,
         state=group.group_state,
         type=_CONSUMER_TYPE,
         is_simple=False,
         partition_assignor=group.assignor_name,
         members=tuple(
-            MemberDescription(
+            values.MemberDescription(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
@@ -280,7 +277,7 @@ def _new_group(
             for member in group.members
         ),
         coordinator=coordinator,
-        authorized_operations=authorized_operations(group.authorized_operations),
+        authorized_operations=values.authorized_operations(group.authorized_operations),
     )
 
 
@@ -296,15 +293,15 @@ def _partitions(assignment: consumer_group_describe.Assignment) -> tuple[TopicPa
 
 def _classic_group(
     group: describe_groups.DescribedGroup, coordinator: Node
-) -> ConsumerGroupDescription:
-    return ConsumerGroupDescription(
+) -> values.ConsumerGroupDescription:
+    return values.ConsumerGroupDescription(
         group_id=group.group_id,
         state=group.group_state,
         type=_CLASSIC_TYPE,
         is_simple=not group.protocol_type,
         partition_assignor=group.protocol_data,
         members=tuple(
-            MemberDescription(
+            values.MemberDescription(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
@@ -314,7 +311,7 @@ def _classic_group(
             for member in group.members
         ),
         coordinator=coordinator,
-        authorized_operations=authorized_operations(group.authorized_operations),
+        authorized_operations=values.authorized_operations(group.authorized_operations),
     )
 
 

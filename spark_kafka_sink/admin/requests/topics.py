@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import AnyBroker, Call, Destination, error_in, raise_for_code
+from spark_kafka_sink.admin import values
+from spark_kafka_sink.admin.cluster_calls import (
+    AnyBroker,
+    Call,
+    Destination,
+    error_in,
+    raise_for_code,
+)
 from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.requests.configs import config_entry
-from spark_kafka_sink.admin.values import (
-    ClusterDescription,
-    CreatedTopic,
-    TopicDescription,
-    TopicListing,
-    TopicPartitionInfo,
-    authorized_operations,
-)
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import (
@@ -29,7 +28,6 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spark_kafka_sink.admin.values import NewPartitions, NewTopic
     from spark_kafka_sink.errors import BrokerError
     from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
 
@@ -38,7 +36,7 @@ _STATES_VERSION: Final = 6
 
 
 def create_topics_call(
-    topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool = False
+    topics: Sequence[values.NewTopic], *, timeout_ms: int, validate_only: bool = False
 ) -> Call[create_topics.CreateTopicsResponse]:
     """Build the call that creates topics; the caller handles the errors of several."""
     request = create_topics.CreateTopicsRequest(
@@ -52,7 +50,7 @@ def create_topics_call(
     )
 
 
-def _creatable(topic: NewTopic) -> create_topics.CreatableTopic:
+def _creatable(topic: values.NewTopic) -> create_topics.CreatableTopic:
     return create_topics.CreatableTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,
@@ -73,7 +71,7 @@ def _creatable(topic: NewTopic) -> create_topics.CreatableTopic:
 def was_created(response: create_topics.CreateTopicsResponse) -> bool:
     """Return whether the only topic is new; raises BrokerError, with the broker's own message."""
     result = _result(response.topics[0])
-    if isinstance(result, CreatedTopic):
+    if isinstance(result, values.CreatedTopic):
         return True
     if result.code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False
@@ -81,8 +79,8 @@ def was_created(response: create_topics.CreateTopicsResponse) -> bool:
 
 
 def creating_topics(
-    topics: Mapping[str, NewTopic], *, validate_only: bool
-) -> ItemRequest[str, create_topics.CreateTopicsResponse, CreatedTopic]:
+    topics: Mapping[str, values.NewTopic], *, validate_only: bool
+) -> ItemRequest[str, create_topics.CreateTopicsResponse, values.CreatedTopic]:
     """Describe the request that creates topics, by their names."""
     return ItemRequest(
         what="CreateTopics",
@@ -96,14 +94,14 @@ def creating_topics(
     )
 
 
-def _result(topic: create_topics.CreatableTopicResult) -> CreatedTopic | BrokerError:
+def _result(topic: create_topics.CreatableTopicResult) -> values.CreatedTopic | BrokerError:
     what = f"CreateTopics({topic.name!r})"
     if error := error_in(topic.error_code, what, topic.error_message):
         return error
     configs = None
     if topic.configs is not None and not topic.topic_config_error_code:
         configs = {config.name: config_entry(config) for config in topic.configs}
-    return CreatedTopic(
+    return values.CreatedTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         num_partitions=topic.num_partitions,
@@ -150,7 +148,7 @@ def deleting_topics() -> ItemRequest[str, delete_topics.DeleteTopicsResponse, No
 
 
 def creating_partitions(
-    new_partitions: Mapping[str, NewPartitions], *, validate_only: bool
+    new_partitions: Mapping[str, values.NewPartitions], *, validate_only: bool
 ) -> ItemRequest[str, create_partitions.CreatePartitionsResponse, None]:
     """Describe the request that adds partitions to topics."""
     what = "CreatePartitions"
@@ -169,7 +167,7 @@ def creating_partitions(
     )
 
 
-def _partitions_of(name: str, new: NewPartitions) -> create_partitions.CreatePartitionsTopic:
+def _partitions_of(name: str, new: values.NewPartitions) -> create_partitions.CreatePartitionsTopic:
     assignments = None
     if new.new_assignments is not None:
         assignments = tuple(
@@ -203,10 +201,10 @@ def _metadata(
 
 def listed_topics(
     response: metadata.MetadataResponse, *, include_internal: bool
-) -> dict[str, TopicListing]:
+) -> dict[str, values.TopicListing]:
     """Return the topics in a response to `metadata_call(None)`, by name."""
     return {
-        topic.name: TopicListing(
+        topic.name: values.TopicListing(
             name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal
         )
         for topic in sorted(response.topics, key=lambda topic: topic.name or "")
@@ -216,12 +214,12 @@ def listed_topics(
 
 def describing_topics(
     *, include_authorized_operations: bool
-) -> ItemRequest[str, metadata.MetadataResponse, TopicDescription]:
+) -> ItemRequest[str, metadata.MetadataResponse, values.TopicDescription]:
     """Describe the request that describes topics."""
 
     def read(
         response: metadata.MetadataResponse, _names: Sequence[str]
-    ) -> Iterable[tuple[str, TopicDescription | BrokerError]]:
+    ) -> Iterable[tuple[str, values.TopicDescription | BrokerError]]:
         nodes = nodes_of(response.brokers)
         for topic in response.topics:
             if topic.name is not None:
@@ -242,12 +240,12 @@ def nodes_of(brokers: Iterable[metadata.MetadataResponseBroker]) -> dict[int, No
 
 def _described(
     topic: metadata.MetadataResponseTopic, nodes: Mapping[int, Node]
-) -> TopicDescription:
+) -> values.TopicDescription:
     def node(node_id: int) -> Node:
         return nodes.get(node_id, Node(node_id, "", -1))
 
-    def info(partition: metadata.MetadataResponsePartition) -> TopicPartitionInfo:
-        return TopicPartitionInfo(
+    def info(partition: metadata.MetadataResponsePartition) -> values.TopicPartitionInfo:
+        return values.TopicPartitionInfo(
             partition=partition.partition_index,
             leader=nodes.get(partition.leader_id),
             replicas=tuple(map(node, partition.replica_nodes)),
@@ -255,12 +253,12 @@ def _described(
         )
 
     ordered = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    return TopicDescription(
+    return values.TopicDescription(
         name=topic.name or "",
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(map(info, ordered)),
-        authorized_operations=authorized_operations(topic.topic_authorized_operations),
+        authorized_operations=values.authorized_operations(topic.topic_authorized_operations),
     )
 
 
@@ -277,16 +275,18 @@ def describe_cluster_call(
     return Call(AnyBroker(), request, "DescribeCluster", lambda answer: (answer.error_code,))
 
 
-def described_cluster(response: describe_cluster.DescribeClusterResponse) -> ClusterDescription:
+def described_cluster(
+    response: describe_cluster.DescribeClusterResponse,
+) -> values.ClusterDescription:
     """Return the description in a response; raises BrokerError."""
     raise_for_code(response.error_code, "DescribeCluster", response.error_message)
     nodes = {
         broker.broker_id: Node(broker.broker_id, broker.host, broker.port)
         for broker in response.brokers
     }
-    return ClusterDescription(
+    return values.ClusterDescription(
         cluster_id=response.cluster_id,
         controller=nodes.get(response.controller_id),
         nodes=tuple(nodes[node_id] for node_id in sorted(nodes)),
-        authorized_operations=authorized_operations(response.cluster_authorized_operations),
+        authorized_operations=values.authorized_operations(response.cluster_authorized_operations),
     )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, LeaderOf, error_in, raise_for_code
+from spark_kafka_sink.admin.cluster_calls import (
+    Call,
+    CoordinatorOf,
+    LeaderOf,
+    error_in,
+    raise_for_code,
+)
 from spark_kafka_sink.admin.item_requests import ItemRequest, Routes, split
 from spark_kafka_sink.admin.transaction_values import (
     EndAnswer,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from spark_kafka_sink.consumer.assignors.java_order import hash_ordered, text_order
@@ -24,9 +25,6 @@ from spark_kafka_sink.consumer.assignors.partition_assignor import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from collections.abc import Set as AbstractSet
-
     from spark_kafka_sink.model import TopicPartition
 
 #: For each subscribed topic that exists, the racks of each partition.

@@ -14,24 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.config.offset_specs import Assign, Subscribe, SubscribePattern, listed
-from spark_kafka_sink.consumer.offsets.offset_requests import (
-    EpochAnswers,
-    EpochEnd,
-    FoundOffset,
-    OffsetAnswers,
-    by_leader,
-    commit_request,
-    epoch_request,
-    find_coordinator_request,
-    found_coordinator,
-    list_offsets_request,
-    positions_by_leader,
-    read_epochs,
-    read_offsets,
-    refused_commits,
-    supports_validation,
-    unauthorized_error,
-)
+from spark_kafka_sink.consumer.offsets import offset_requests
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition, LeaderAndEpoch
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import (
@@ -62,7 +45,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.config.offset_specs import Selection
-    from spark_kafka_sink.consumer.offsets.offset_requests import Questions
     from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -127,7 +109,7 @@ _MOST_NAMED: Final = 3
 #: The most existing names that an error about a missing topic suggests.
 _MOST_NAMES: Final = 3
 #: The answer of a leader that does not know where an epoch's log ends.
-_UNKNOWN = EpochEnd(UNKNOWN_OFFSET, NO_LEADER_EPOCH)
+_UNKNOWN = offset_requests.EpochEnd(UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 # --- the partitions that a selection covers, read from metadata responses
 # Internal topics never match a pattern, as in Spark's source, whose Admin.listTopics leaves them
@@ -432,16 +414,16 @@ class OffsetCalls:
 
     async def found_offsets(
         self, timestamps: Mapping[TopicPartition, int], deadline: float, *, is_committed: bool
-    ) -> dict[TopicPartition, FoundOffset]:
+    ) -> dict[TopicPartition, offset_requests.FoundOffset]:
         """Return the same offsets with their leader epochs."""
 
-        async def ask(left: Sequence[TopicPartition]) -> Attempt[FoundOffset]:
-            groups, leaderless = by_leader(
+        async def ask(left: Sequence[TopicPartition]) -> Attempt[offset_requests.FoundOffset]:
+            groups, leaderless = offset_requests.by_leader(
                 {topic_partition: timestamps[topic_partition] for topic_partition in left},
                 self._client.metadata.snapshot,
             )
             cause: KafkaError | None = _no_leader(leaderless) if leaderless else None
-            offsets: dict[TopicPartition, FoundOffset] = {}
+            offsets: dict[TopicPartition, offset_requests.FoundOffset] = {}
             for answers in await asyncio.gather(
                 *(
                     self._ask_leader(node, questions, deadline, is_committed=is_committed)
@@ -452,7 +434,9 @@ class OffsetCalls:
                     cause = answers
                     continue
                 for topic_partition, offset in answers.found.items():
-                    offsets[topic_partition] = FoundOffset(offset, answers.epochs[topic_partition])
+                    offsets[topic_partition] = offset_requests.FoundOffset(
+                        offset, answers.epochs[topic_partition]
+                    )
                 for error in answers.failed.values():
                     if not error.retriable:
                         raise error
@@ -516,17 +500,26 @@ class OffsetCalls:
                     raise _missing_partition(TopicPartition(topic, partition), count)
 
     async def _ask_leader(
-        self, node: Node, questions: Questions, deadline: float, *, is_committed: bool
-    ) -> OffsetAnswers | KafkaError:
+        self,
+        node: Node,
+        questions: offset_requests.Questions,
+        deadline: float,
+        *,
+        is_committed: bool,
+    ) -> offset_requests.OffsetAnswers | KafkaError:
         left_ms = int(min(max((deadline - self._loop.time()) * 1000, 1), _MOST_MS))
-        request = list_offsets_request(questions, is_committed=is_committed, timeout_ms=left_ms)
+        request = offset_requests.list_offsets_request(
+            questions, is_committed=is_committed, timeout_ms=left_ms
+        )
         requested = {
             TopicPartition(topic, partition.partition_index)
             for topic in questions
             for partition in questions[topic]
         }
         try:
-            return read_offsets(await self._requests.ask(node, request, deadline), node, requested)
+            return offset_requests.read_offsets(
+                await self._requests.ask(node, request, deadline), node, requested
+            )
         except NetworkError as error:
             return error
 
@@ -542,14 +535,14 @@ class OffsetCalls:
                 coordinator = await self._coordinator(group_id, deadline)
                 response = await self._requests.ask(
                     coordinator,
-                    commit_request(group_id, offsets),
+                    offset_requests.commit_request(group_id, offsets),
                     deadline,
                     max_version=LAST_COMMIT_WITH_NAMES,
                 )
             except NetworkError as error:
                 cause: KafkaError = error
             else:
-                refusals = refused_commits(response, group_id, offsets)
+                refusals = offset_requests.refused_commits(response, group_id, offsets)
                 retriable = [error for error in refusals.values() if _is_worth_a_retry(error)]
                 if not retriable:
                     return refusals
@@ -562,8 +555,10 @@ class OffsetCalls:
     async def _coordinator(self, group_id: str, deadline: float) -> Node:
         connection = await self._client.least_loaded_connection(deadline)
         version = connection.api_versions.version_for(ApiKey.FIND_COORDINATOR)
-        request = find_coordinator_request(group_id, version)
-        code, coordinator = found_coordinator(await self._requests.ask(None, request, deadline))
+        request = offset_requests.find_coordinator_request(group_id, version)
+        code, coordinator = offset_requests.found_coordinator(
+            await self._requests.ask(None, request, deadline)
+        )
         if not code:
             return coordinator
         error = broker_error(code, f"FindCoordinator of group {group_id!r}")
@@ -582,7 +577,7 @@ class EpochCalls:
 
     async def epoch_ends(
         self, epochs: Mapping[TopicPartition, int], deadline: float
-    ) -> dict[TopicPartition, EpochEnd]:
+    ) -> dict[TopicPartition, offset_requests.EpochEnd]:
         """Return where the logs of epochs end, by the partitions' leaders.
 
         A leader does not know it if it has no such epoch, or is older than 2.3.
@@ -591,18 +586,18 @@ class EpochCalls:
         no answer in time.
         """
 
-        async def ask(left: Sequence[TopicPartition]) -> Attempt[EpochEnd]:
+        async def ask(left: Sequence[TopicPartition]) -> Attempt[offset_requests.EpochEnd]:
             positions = {
                 partition: self._position(partition, epochs[partition]) for partition in left
             }
-            groups = positions_by_leader(positions)
+            groups = offset_requests.positions_by_leader(positions)
             leaderless = [
                 partition
                 for partition in left
                 if positions[partition].current_leader.leader is None
             ]
             cause: KafkaError | None = _no_leader(leaderless) if leaderless else None
-            ends: dict[TopicPartition, EpochEnd] = {}
+            ends: dict[TopicPartition, offset_requests.EpochEnd] = {}
             for answers in await asyncio.gather(
                 *(
                     self._ask_leader(node, leader_positions, deadline)
@@ -613,7 +608,7 @@ class EpochCalls:
                     cause = answers
                     continue
                 if answers.unauthorized:
-                    raise unauthorized_error(answers.unauthorized)
+                    raise offset_requests.unauthorized_error(answers.unauthorized)
                 ends |= answers.found
             return Attempt(ends, cause)
 
@@ -625,15 +620,17 @@ class EpochCalls:
 
     async def _ask_leader(
         self, node: Node, positions: Mapping[TopicPartition, FetchPosition], deadline: float
-    ) -> EpochAnswers | KafkaError:
+    ) -> offset_requests.EpochAnswers | KafkaError:
         try:
             connection = await self._requests.connection_to(node, deadline)
-            if not supports_validation(connection.api_versions):
-                return EpochAnswers(dict.fromkeys(positions, _UNKNOWN), (), ())
-            response = await self._requests.ask(node, epoch_request(positions), deadline)
+            if not offset_requests.supports_validation(connection.api_versions):
+                return offset_requests.EpochAnswers(dict.fromkeys(positions, _UNKNOWN), (), ())
+            response = await self._requests.ask(
+                node, offset_requests.epoch_request(positions), deadline
+            )
         except NetworkError as error:
             return error
-        return read_epochs(response, positions)
+        return offset_requests.read_epochs(response, positions)
 
 
 def _topic_error(name: str, code: int) -> BrokerError:

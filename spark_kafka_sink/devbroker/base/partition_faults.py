@@ -6,15 +6,12 @@ error of a partition ends the wait of a Fetch. `net.faults` has those of whole r
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def check_error_code(error_code: object) -> None:

@@ -47,7 +47,7 @@ from spark_kafka_sink.devbroker.log.data_directory import StoredCluster, StoredT
 from spark_kafka_sink.devbroker.log.log_manager import LogManager
 from spark_kafka_sink.devbroker.transactions.transaction_coordinator import TransactionCoordinator
 from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
-    from spark_kafka_sink.model import Node
 
 #: Internal topics whose partition leaders are coordinators.
 _COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})

@@ -28,8 +28,8 @@ from spark_kafka_sink.devbroker.groups.group_records import (
     encode_group,
 )
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
-from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.groups.classic_group import RequestSender
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
-    from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest
     from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
-    from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from spark_kafka_sink.devbroker.base.regular_expression import (
     TooMuchWorkError,
     Work,
 )
-from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup
+from spark_kafka_sink.devbroker.groups.classic_group import ClassicGroup, RequestSender
 from spark_kafka_sink.devbroker.groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.timers import Timer
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
-    from spark_kafka_sink.devbroker.groups.classic_group import RequestSender
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
     from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
 

@@ -14,7 +14,7 @@ from spark_kafka_sink.devbroker.groups.consumer_group import (
     ResolvedRegex,
     TopicIdPartition,
 )
-from spark_kafka_sink.devbroker.groups.group_offsets import decode_offset
+from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets, decode_offset
 from spark_kafka_sink.devbroker.log.coordinator_log import (
     RecordKey,
     decode_versioned,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Iterable, Iterator, Mapping
 
-    from spark_kafka_sink.devbroker.groups.group_offsets import GroupOffsets
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
 
     KeyValue = tuple[bytes, bytes | None]

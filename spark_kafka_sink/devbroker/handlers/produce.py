@@ -37,10 +37,7 @@ from spark_kafka_sink.devbroker.handlers.handler import (
     failed_response,
     handles,
 )
-from spark_kafka_sink.devbroker.handlers.transactions import (
-    TransactionalBatch,
-    verify_or_add,
-)
+from spark_kafka_sink.devbroker.handlers.transactions import TransactionalBatch, verify_or_add
 from spark_kafka_sink.devbroker.log.log_validator import (
     ValidationBudget,
     is_transactional,

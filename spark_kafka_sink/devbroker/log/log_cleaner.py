@@ -20,27 +20,22 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.log.batch_builder import build_batch
-from spark_kafka_sink.devbroker.log.indexes import MAX_RELATIVE_OFFSET
+from spark_kafka_sink.devbroker.log.indexes import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
 from spark_kafka_sink.devbroker.log.log_directory import CLEANED_SUFFIX
 from spark_kafka_sink.record.decode import (
     ControlRecordType,
     decode_control_record,
     decode_record_batch,
 )
-from spark_kafka_sink.record.record_batch import decode_header
+from spark_kafka_sink.record.record_batch import RecordBatchHeader, decode_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from spark_kafka_sink.devbroker.log.indexes import (
-        AbortedTxn,
-        TransactionIndex,
-    )
     from spark_kafka_sink.devbroker.log.log_segment import LogSegment
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
     from spark_kafka_sink.record.decode import Record, RecordBatch
-    from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 
 _CODEC_MASK = 0x07

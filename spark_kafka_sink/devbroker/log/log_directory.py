@@ -21,23 +21,14 @@ import re
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.log import disk
-from spark_kafka_sink.devbroker.log.files import (
-    AppendFile,
-    OpenFiles,
-    read_file,
-    replace_file,
-)
+from spark_kafka_sink.devbroker.log.files import AppendFile, OpenFiles, read_file, replace_file
 from spark_kafka_sink.devbroker.log.indexes import (
     IndexFile,
     OffsetIndex,
     TimeIndex,
     TransactionIndex,
 )
-from spark_kafka_sink.devbroker.log.log_segment import (
-    FileRecords,
-    LogSegment,
-    MemoryRecords,
-)
+from spark_kafka_sink.devbroker.log.log_segment import FileRecords, LogSegment, MemoryRecords
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from spark_kafka_sink.devbroker.log.indexes import (
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
+    OffsetIndex,
+    TimeIndex,
     TimestampOffset,
+    TransactionIndex,
 )
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
@@ -31,11 +34,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.files import AppendFile
-    from spark_kafka_sink.devbroker.log.indexes import (
-        OffsetIndex,
-        TimeIndex,
-        TransactionIndex,
-    )
 
 #: Base offset, length, last offset delta and largest timestamp, at their positions in a header.
 _SPAN = struct.Struct(">qi11xi8xq")

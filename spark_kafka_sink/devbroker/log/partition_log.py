@@ -31,7 +31,7 @@ from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.log.indexes import AbortedTxn
 from spark_kafka_sink.devbroker.log.log_directory import LogDirectory
 from spark_kafka_sink.devbroker.log.log_loader import LoadedLog, replay_truncated
-from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords, LogSegment
+from spark_kafka_sink.devbroker.log.log_segment import BatchSpan, FetchedRecords, LogSegment
 from spark_kafka_sink.devbroker.log.producer_state import (
     ProducerBatchInfo,
     TransactionMarker,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_kafka_sink.devbroker.log.leader_epoch_cache import EpochEnd
-    from spark_kafka_sink.devbroker.log.log_segment import BatchSpan
     from spark_kafka_sink.record.decode import Record
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 

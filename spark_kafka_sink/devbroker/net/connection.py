@@ -36,17 +36,9 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
 )
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.devbroker.net import faults
 from spark_kafka_sink.devbroker.net.acceptor import AcceptedConnection
 from spark_kafka_sink.devbroker.net.dispatcher import LONG_SECONDS, ROOM
-from spark_kafka_sink.devbroker.net.faults import (
-    AlterResponse,
-    AnswerError,
-    CloseConnection,
-    Corrupt,
-    Delay,
-    NeverAnswer,
-    Throttle,
-)
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
 from spark_kafka_sink.devbroker.net.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
@@ -56,8 +48,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable
 
-    from spark_kafka_sink.devbroker.net.dispatcher import Lane
-    from spark_kafka_sink.devbroker.net.faults import Action
     from spark_kafka_sink.devbroker.net.listener import Listener
     from spark_kafka_sink.devbroker.net.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.devbroker.net.server import Server
@@ -109,7 +99,7 @@ class _Waiting:
     #: When it arrived, by the clock of the loop; see `Connection._arrived`.
     began: float
     #: What a fault does to the response.
-    action: Action | None = None
+    action: faults.Action | None = None
     #: The response, if only the time to send it has not come yet.
     response: ApiResponse | None = None
     watched: frozenset[Hashable] = frozenset()
@@ -419,7 +409,7 @@ class Connection(AcceptedConnection):
                 client_host=self.client_host,
                 listener=self._listener.name,
                 fault=action if isinstance(action, PartitionFault) else None,
-                throttled=isinstance(action, Throttle),
+                throttled=isinstance(action, faults.Throttle),
             )
         finally:
             self._server.dispatcher.handled()
@@ -447,7 +437,7 @@ class Connection(AcceptedConnection):
             header.correlation_id,
         )
 
-    def _decide(self, waiting: _Waiting, now: float) -> Action | None:
+    def _decide(self, waiting: _Waiting, now: float) -> faults.Action | None:
         """Return the action that the fault hooks choose, if any."""
         return self._server.faults.decide(
             waiting.request,
@@ -460,10 +450,14 @@ class Connection(AcceptedConnection):
     def _act(self, waiting: _Waiting) -> None:
         """Handle the request, unless a fault prevents or delays it."""
         match waiting.action:
-            case Delay(seconds=seconds, handled=False):
+            case faults.Delay(seconds=seconds, handled=False):
                 waiting.action = None
                 self._wait(waiting, seconds, frozenset())
-            case AnswerError(handled=False) | CloseConnection(False) | NeverAnswer(False):
+            case (
+                faults.AnswerError(handled=False)
+                | faults.CloseConnection(False)
+                | faults.NeverAnswer(False)
+            ):
                 self._answer(waiting, None)
             case _:
                 self._handle(waiting)
@@ -474,7 +468,7 @@ class Connection(AcceptedConnection):
             case None:
                 if response is not None:
                     self._send(waiting.header, response)
-            case AnswerError(error_code=error_code):
+            case faults.AnswerError(error_code=error_code):
                 self._send(
                     waiting.header,
                     self._server.broker.error_response(
@@ -484,27 +478,29 @@ class Connection(AcceptedConnection):
                         self._arrived(waiting, self._server.dispatcher.clock()),
                     ),
                 )
-            case CloseConnection():
+            case faults.CloseConnection():
                 raise CloseConnectionError("a fault was injected")
-            case NeverAnswer():
+            case faults.NeverAnswer():
                 self._muted = True
             case action if response is not None:
                 self._respond_faultily(action, waiting, response)
 
-    def _respond_faultily(self, action: Action, waiting: _Waiting, response: ApiResponse) -> None:
+    def _respond_faultily(
+        self, action: faults.Action, waiting: _Waiting, response: ApiResponse
+    ) -> None:
         match action:
-            case Delay(seconds=seconds):
+            case faults.Delay(seconds=seconds):
                 waiting.response = response
                 self._wait(waiting, seconds, frozenset())
-            case Throttle(seconds=seconds):
+            case faults.Throttle(seconds=seconds):
                 self._mute_for(seconds)
                 if hasattr(response, "throttle_time_ms"):
                     throttle_time_ms = round(seconds * 1000)
                     response = replace(cast("Any", response), throttle_time_ms=throttle_time_ms)
                 self._send(waiting.header, response)
-            case AlterResponse(alter=alter):
+            case faults.AlterResponse(alter=alter):
                 self._send(waiting.header, alter(response))
-            case Corrupt(alter=alter, close=close):
+            case faults.Corrupt(alter=alter, close=close):
                 frame = b"".join(self._server.broker.encode_response(waiting.header, response))
                 self._outgoing.append(alter(frame))
                 self._flush()

@@ -42,7 +42,7 @@ from spark_kafka_sink.protocol.messages.sasl_handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from spark_kafka_sink.protocol.registry import decode_request_header
+from spark_kafka_sink.protocol.registry import RequestHeader, decode_request_header
 from spark_kafka_sink.security.sasl import SaslMechanism
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.net.listener import SaslSettings
     from spark_kafka_sink.devbroker.net.sasl_servers import Credentials, SaslServer
     from spark_kafka_sink.protocol.primitives import Buffer
-    from spark_kafka_sink.protocol.registry import RequestHeader
 
 logger = logging.getLogger(__name__)
 

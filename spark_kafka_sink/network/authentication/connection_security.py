@@ -27,14 +27,13 @@ from spark_kafka_sink.security.login import (
 )
 from spark_kafka_sink.security.oauth_bearer import RefreshPolicy
 from spark_kafka_sink.security.redaction import errors_hiding, hide
-from spark_kafka_sink.security.sasl import Expiry
+from spark_kafka_sink.security.sasl import Expiry, SaslClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from spark_kafka_sink.config.security_settings import SecuritySettings
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.security.sasl import SaslClient
     from spark_kafka_sink.security.tls import TlsSettings
 
 

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_kafka_sink.config.allow_lists import pinned_file, read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
 from spark_kafka_sink.network.daemon_thread import in_daemon_thread
-from spark_kafka_sink.security.kerberos import GssapiClient, keytab_principals
+from spark_kafka_sink.security.kerberos import GssapiClient, KerberosLogin, keytab_principals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_kafka_sink.security.kerberos import KerberosLogin
 
 _THREAD: Final = "kafka-kerberos"
 #: The base of libkrb5's error codes: the codes of RFC 4120 follow it, and libkrb5's own from 128

@@ -27,7 +27,7 @@ from spark_kafka_sink.protocol.messages.sasl_handshake import (
     SaslHandshakeResponse,
 )
 from spark_kafka_sink.security.redaction import hide, quoted
-from spark_kafka_sink.security.sasl import no_common_mechanism
+from spark_kafka_sink.security.sasl import SaslClient, no_common_mechanism
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.connection.broker_connection import NetworkListener
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest, ResponseT
-    from spark_kafka_sink.security.sasl import SaslClient
 
 #: The longest message of a broker that an error quotes, in characters.
 _LONGEST_REASON: Final = 2_000

@@ -40,7 +40,7 @@ from spark_kafka_sink.network.connection.node_api_versions import (
     fetch_api_versions,
     fetch_first_api_versions,
 )
-from spark_kafka_sink.network.connection.transport import to_send
+from spark_kafka_sink.network.connection.transport import Transport, to_send
 from spark_kafka_sink.network.timeout_check import TimeoutCheck
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.frame import FrameDecoder
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.connection.transport import Transport
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest, ApiResponse, ResponseT
     from spark_kafka_sink.security.sasl import SaslClient
 

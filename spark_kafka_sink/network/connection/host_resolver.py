@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spark_kafka_sink.network.daemon_thread import in_daemon_thread
+from spark_kafka_sink.network.daemon_thread import Outcome, in_daemon_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.network.daemon_thread import Outcome
 
 #: The most names that one client looks up at a time.
 MAX_THREADS: Final = 16

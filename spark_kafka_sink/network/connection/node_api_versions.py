@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from spark_kafka_sink.errors import UnsupportedVersionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
-from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from spark_kafka_sink.protocol.registry import request_class
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
 
 #: A function that sends a request in a given version and returns its response.
 AskInVersion: TypeAlias = "Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]]"

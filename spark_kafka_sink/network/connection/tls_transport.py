@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.network.connection.connection_errors import alert_failure, tls_failure
-from spark_kafka_sink.network.connection.transport import READ_SIZE
+from spark_kafka_sink.network.connection.transport import READ_SIZE, PlaintextTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.connection.transport import PlaintextTransport
 
 T = TypeVar("T")
 

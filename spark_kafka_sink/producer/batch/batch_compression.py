@@ -18,16 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.network.daemon_thread import is_exiting
-from spark_kafka_sink.producer.batch.producer_batch import empty_header
-from spark_kafka_sink.record.compression import decompress
+from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch, empty_header
+from spark_kafka_sink.record.compression import CompressionType, Compressor, decompress
 from spark_kafka_sink.record.default_record import PayloadPart, split_payload
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
-    from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 
 #: The most that the estimate falls each time a batch compresses better.

@@ -19,14 +19,13 @@ from spark_kafka_sink.errors import (
     DeliveryTimeoutError,
     InvalidPartitionError,
 )
-from spark_kafka_sink.producer.batch.produce_result import RefusedRecord
+from spark_kafka_sink.producer.batch.produce_result import RefusedRecord, RefusedRecords
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, is_invalid_metadata, is_retriable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.record.columns import RecordColumns
 

@@ -18,13 +18,12 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from spark_kafka_sink.errors import DeliveryError
-from spark_kafka_sink.model import UNKNOWN_OFFSET
+from spark_kafka_sink.model import UNKNOWN_OFFSET, TopicPartition
 from spark_kafka_sink.producer.batch.interrupts import is_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
 from spark_kafka_sink.network.exponential_backoff import NEVER
-from spark_kafka_sink.producer.batch.batch_compression import batches_of
+from spark_kafka_sink.producer.batch.batch_compression import BatchCompression, batches_of
 from spark_kafka_sink.producer.batch.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
 from spark_kafka_sink.producer.batch.interrupts import interruption_error
 from spark_kafka_sink.producer.batch.producer_batch import (
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.producer.batch.batch_compression import BatchCompression
     from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.records.record_gatherer import RowWatcher
     from spark_kafka_sink.producer.records.row_placement import PlacedRows, RowPlacement

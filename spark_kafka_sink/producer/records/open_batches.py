@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.producer.batch.produce_result import ProduceResult, call_now
+from spark_kafka_sink.producer.batch.produce_result import CallLater, ProduceResult, call_now
 from spark_kafka_sink.record.kernel.kernel import SLOT_DTYPE, STICKY_DTYPE
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spark_kafka_sink.producer.batch.produce_result import CallLater
     from spark_kafka_sink.producer.batch.producer_batch import RowOrigin
 
 NO_SLOT = -1

@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from operator import index
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -28,21 +28,14 @@ from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError
 from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.record.columns import NULL_PARTITION
-from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KEY_RULES
+from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KEY_RULES, KeyRule
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
 
     from spark_kafka_sink.config.plugin_reference import PluginReference
-    from spark_kafka_sink.record.columns import (
-        BytesColumn,
-        Int32Array,
-        Int64Array,
-        RecordColumns,
-    )
-    from spark_kafka_sink.record.key_hashes import KeyRule
+    from spark_kafka_sink.record.columns import BytesColumn, Int32Array, Int64Array, RecordColumns
 
     #: Topic, key, value, number of partitions, partitions with a leader -> partition.
     PartitionFunction: TypeAlias = Callable[

@@ -29,22 +29,18 @@ from spark_kafka_sink.errors import BufferExhaustedError, KafkaError, KafkaTimeo
 from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.batch.error_rules import no_memory_for_callback
 from spark_kafka_sink.producer.batch.interrupts import AppendLock, interruption_error, lock_timeout
-from spark_kafka_sink.producer.batch.produce_result import call_now
-from spark_kafka_sink.producer.records.batch_builder import MemoryWait, never
-from spark_kafka_sink.producer.records.record_futures import TablePart
-from spark_kafka_sink.producer.records.staged_records import StagedRecords, Stretch
+from spark_kafka_sink.producer.batch.produce_result import CallbackQueue, call_now
+from spark_kafka_sink.producer.records.batch_builder import BatchBuilder, MemoryWait, never
+from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata, TablePart
+from spark_kafka_sink.producer.records.staged_records import StagedChunk, StagedRecords, Stretch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from spark_kafka_sink.producer.batch.produce_result import CallbackQueue
     from spark_kafka_sink.producer.producer_core import ProducerCore
-    from spark_kafka_sink.producer.records.batch_builder import BatchBuilder
     from spark_kafka_sink.producer.records.open_batches import OpenBatches
-    from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata
-    from spark_kafka_sink.producer.records.staged_records import StagedChunk
     from spark_kafka_sink.record.columns import RecordColumns
 
 T = TypeVar("T")

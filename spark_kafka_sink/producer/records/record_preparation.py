@@ -7,21 +7,16 @@ checked against the limits, so that a record that can never be sent is refused a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.arguments import text_of
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.model import LONGEST_TEXT
-from spark_kafka_sink.producer.records.partitioner import (
-    FunctionPartitioner,
-    MethodPartitioner,
-)
+from spark_kafka_sink.producer.records.partitioner import FunctionPartitioner, MethodPartitioner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.records.interceptors import ProducerRecord

@@ -14,7 +14,7 @@ import numpy as np
 
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import InvalidPartitionError, InvalidTopicError
-from spark_kafka_sink.producer.records.open_batches import NO_SLOT
+from spark_kafka_sink.producer.records.open_batches import NO_SLOT, OpenBatches, TopicSlots
 from spark_kafka_sink.producer.records.partitioner import (
     FIRST_TURN_BYTES,
     NO_LOADS,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.producer.producer_core import ProducerCore
-    from spark_kafka_sink.producer.records.open_batches import OpenBatches, TopicSlots
     from spark_kafka_sink.producer.records.partitioner import Partitioner
     from spark_kafka_sink.producer.records.staged_records import StagedRecord
     from spark_kafka_sink.record.columns import RecordColumns

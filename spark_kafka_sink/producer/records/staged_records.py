@@ -21,13 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import InvalidPartitionError, KafkaError
 from spark_kafka_sink.producer.batch.error_rules import missing_partition_error
 from spark_kafka_sink.producer.batch.produce_result import call_back, call_now
-from spark_kafka_sink.producer.records.record_futures import (
-    FutureRecordMetadata,
-    call_back_once,
-)
+from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata, call_back_once
 from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
     NULL_SIZE,
@@ -53,7 +50,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spark_kafka_sink.errors import InvalidPartitionError
     from spark_kafka_sink.producer.batch.produce_result import CallLater, ProduceResult
 
 #: The number of spare futures above which no more are stored.

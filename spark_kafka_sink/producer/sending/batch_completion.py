@@ -27,7 +27,7 @@ from spark_kafka_sink.producer.batch.error_rules import (
     refused_records,
 )
 from spark_kafka_sink.producer.batch.interrupts import interruption_error
-from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
+from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME, RefusedRecords
 from spark_kafka_sink.producer.sending.transaction_manager import ADD_PARTITIONS_RETRY_BACKOFF
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error_name, is_retriable
 from spark_kafka_sink.protocol.messages.produce import (
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.network.metadata import Metadata, MetadataSnapshot
     from spark_kafka_sink.producer.batch.batch_compression import BatchCompression, WorkOutcome
-    from spark_kafka_sink.producer.batch.produce_result import RefusedRecords
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.sender_metrics import SenderMetrics
     from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator

@@ -16,20 +16,18 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.model import UNKNOWN_OFFSET
+from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, TopicPartition
 from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer.batch.interrupts import interruption_error
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME
-from spark_kafka_sink.producer.batch.producer_batch import FinalState
+from spark_kafka_sink.producer.batch.producer_batch import FinalState, ProducerBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
     from spark_kafka_sink.producer.batch.produce_result import ProduceResult, RefusedRecords
-    from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)

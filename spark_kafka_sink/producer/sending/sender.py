@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError, TransactionAbortedError
-from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT
+from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT, BrokerConnection
 from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 from spark_kafka_sink.producer.batch.error_rules import delivery_timeout
 from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion, produce_request
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.errors import BrokerError, DeliveryTimeoutError
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.network.connection.broker_connection import BrokerConnection
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.producer.batch.batch_compression import (

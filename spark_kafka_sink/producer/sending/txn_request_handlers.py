@@ -23,9 +23,7 @@ from spark_kafka_sink.model import (
     TopicPartition,
 )
 from spark_kafka_sink.producer.batch.error_rules import TxnAction, txn_action
-from spark_kafka_sink.producer.sending.transaction_state import (
-    TransactionalRequestResult,
-)
+from spark_kafka_sink.producer.sending.transaction_state import TransactionalRequestResult
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import (
@@ -36,13 +34,12 @@ from spark_kafka_sink.protocol.messages import (
     init_producer_id,
     txn_offset_commit,
 )
-from spark_kafka_sink.protocol.schema import ResponseT
+from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest, ResponseT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from spark_kafka_sink.model import Node
-    from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest
 
 #: From this version on FindCoordinator takes a list of keys (KIP-699).
 FIRST_VERSION_WITH_KEYS = 4

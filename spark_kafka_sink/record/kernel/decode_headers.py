@@ -11,12 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spark_kafka_sink.record.kernel.decode_state import (
-    CONTROL_FLAG,
-    MAX_INT64,
-    DecodeStatus,
-    Stage,
-)
+from spark_kafka_sink.record.kernel.decode_state import CONTROL_FLAG, MAX_INT64, DecodeStatus, Stage
 from spark_kafka_sink.record.kernel.kernel_crc32c import SMALL_BYTES, small_crc32c
 from spark_kafka_sink.record.kernel.kernel_support import (
     kernel_part,

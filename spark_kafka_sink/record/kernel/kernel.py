@@ -41,13 +41,12 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     store_uint8,
 )
 from spark_kafka_sink.record.kernel.kernel_varint import write_varint
-from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
+from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KeyRule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from spark_kafka_sink.record.columns import Int32Array, RecordColumns
-    from spark_kafka_sink.record.key_hashes import KeyRule
 
 #: A partition's open batch, padded to a cache line, since rows alternate between partitions.
 SLOT_DTYPE: Final = np.dtype(

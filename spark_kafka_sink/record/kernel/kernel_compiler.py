@@ -19,12 +19,11 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from spark_kafka_sink.record.kernel.kernel_support import Items, target_machine
+from spark_kafka_sink.record.kernel.kernel_support import Items, Parameter, target_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.record.kernel.kernel_support import Parameter
 
 _INT64: Final = ir.IntType(64)
 #: Where numpy's PyArrayObject has the data's address, the number of dimensions, and the addresses

@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from spark_kafka_sink.record.columns import (
-    NULL_SIZE,
-    RECORD_FIELDS,
-    BytesColumn,
-    null_column,
-)
+from spark_kafka_sink.record.columns import NULL_SIZE, RECORD_FIELDS, BytesColumn, null_column
 from spark_kafka_sink.record.kernel.kernel_support import (
     Items,
     copy_bytes,

@@ -26,7 +26,7 @@ from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.plan import Job, Plan, Prepared, is_ended_by_others, refusal
 from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId, ledger_id
 from spark_kafka_sink.exactly_once.transitions import Verdict
-from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
+from spark_kafka_sink.exactly_once.two_phase_commit import Point, TwoPhaseCommit
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.idle_cache import fingerprint
@@ -37,7 +37,7 @@ from spark_kafka_sink.spark.sink.partition_writer import (
     start_producer,
     write_rows,
 )
-from spark_kafka_sink.spark.sink.producer_cache import CacheKey, producer_cache
+from spark_kafka_sink.spark.sink.producer_cache import CacheKey, ProducerCache, producer_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,11 +46,9 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.config.sink_options import ExactlyOnceOptions
-    from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.model import PartitionAcks, PreparedTransaction, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, Start
-    from spark_kafka_sink.spark.sink.producer_cache import ProducerCache
 
     Observe = Callable[[Point], None]
 

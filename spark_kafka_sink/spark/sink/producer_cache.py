@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.idle_cache import IdleCache, fingerprint
-from spark_kafka_sink.spark.sink.partition_writer import close_quietly, start_producer
+from spark_kafka_sink.spark.sink.partition_writer import Start, close_quietly, start_producer
 
 if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-    from spark_kafka_sink.spark.sink.partition_writer import Start
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
+from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE, SinkOptions
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.announcements import advise_sockets, announce, report_logger
 from spark_kafka_sink.spark.report_store import ReportStore
@@ -41,10 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.taskcontext import TaskContext
 
-    from spark_kafka_sink.config.sink_options import SinkOptions
     from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 
 logger = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
-from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE
+from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE, SinkOptions
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.announcements import (
     advise_sockets,
@@ -35,20 +35,17 @@ from spark_kafka_sink.spark.announcements import (
 from spark_kafka_sink.spark.report_store import ReportStore
 from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, write_rows
 from spark_kafka_sink.spark.sink.producer_cache import NO_QUERY, CachedProducers
-from spark_kafka_sink.spark.sink.write_report import report_of
+from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
 from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import WriterCommitMessage
 
-    from spark_kafka_sink.config.sink_options import SinkOptions
     from spark_kafka_sink.exactly_once.plan import Job, Plan
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
-    from spark_kafka_sink.spark.sink.write_report import WriteReport
 
 logger = logging.getLogger(__name__)
 

@@ -10,16 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from spark_kafka_sink.errors import SchemaError
 
@@ -27,34 +18,39 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HEADERS: Final = "headers"
-_HEADERS_TYPE: Final = ArrayType(
-    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_HEADERS_TYPE: Final = types.ArrayType(
+    types.StructType(
+        [
+            types.StructField("key", types.StringType()),
+            types.StructField("value", types.BinaryType()),
+        ]
+    )
 )
 #: All columns, in Spark's order.
-_COLUMNS: Final = StructType(
+_COLUMNS: Final = types.StructType(
     [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField(HEADERS, _HEADERS_TYPE),
+        types.StructField("key", types.BinaryType()),
+        types.StructField("value", types.BinaryType()),
+        types.StructField("topic", types.StringType()),
+        types.StructField("partition", types.IntegerType()),
+        types.StructField("offset", types.LongType()),
+        types.StructField("timestamp", types.TimestampType()),
+        types.StructField("timestampType", types.IntegerType()),
+        types.StructField(HEADERS, _HEADERS_TYPE),
     ]
 )
 #: Columns that are null in a record without the part that they show.
 _MAY_BE_NULL: Final = frozenset({"key", "value", HEADERS})
 
 
-def default_columns(*, include_headers: bool) -> StructType:
+def default_columns(*, include_headers: bool) -> types.StructType:
     """Return the columns of a read without a schema of the user's."""
-    return StructType(
+    return types.StructType(
         [field for field in _COLUMNS.fields if include_headers or field.name != HEADERS]
     )
 
 
-def check_columns(schema: StructType) -> None:
+def check_columns(schema: types.StructType) -> None:
     """Raise a SchemaError that lists all problems of a user's schema, and the columns there are."""
     problems = [
         problem for name in dict.fromkeys(schema.names) for problem in _problems(schema, name)
@@ -66,7 +62,7 @@ def check_columns(schema: StructType) -> None:
         raise SchemaError(f"{'; '.join(problems)}. The columns of a Kafka record are {known}")
 
 
-def _problems(schema: StructType, name: str) -> list[str]:
+def _problems(schema: types.StructType, name: str) -> list[str]:
     fields = [field for field in schema.fields if field.name == name]
     if len(fields) > 1:
         return [f"{len(fields)} columns are named {name!r}: keep only one of them"]
@@ -90,7 +86,7 @@ def _problems(schema: StructType, name: str) -> list[str]:
     return []
 
 
-def arrow_columns(schema: StructType) -> pa.Schema:
+def arrow_columns(schema: types.StructType) -> pa.Schema:
     """Return the Arrow schema with which PySpark compares the batches of a read."""
     from pyspark.sql.pandas.types import to_arrow_schema
 

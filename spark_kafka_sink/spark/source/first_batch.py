@@ -21,13 +21,12 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
+from spark_kafka_sink.spark.source.offsets_json import Offsets, StreamOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.spark.source.offsets_json import Offsets
 
 
 class Start(NamedTuple):

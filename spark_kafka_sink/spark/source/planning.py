@@ -22,12 +22,11 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.first_batch import Start
     from spark_kafka_sink.spark.source.offsets_json import Offsets
 

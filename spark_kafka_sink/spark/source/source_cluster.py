@@ -45,11 +45,11 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     NetworkError,
 )
-from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.idle_cache import IDLE_SECONDS, IdleCache, fingerprint
 from spark_kafka_sink.spark.source.first_batch import Start
-from spark_kafka_sink.spark.source.offsets_json import StreamOffsets
+from spark_kafka_sink.spark.source.offsets_json import Offsets, StreamOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.offset_specs import Accepted, OffsetSpec, Selection
     from spark_kafka_sink.config.source_options import SourceOptions
     from spark_kafka_sink.consumer.consumer_client import ConsumerClient, PartitionIds
-    from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.spark.source.offsets_json import Offsets
 
 
 logger = logging.getLogger(__name__)

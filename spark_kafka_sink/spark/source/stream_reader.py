@@ -16,12 +16,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from spark_kafka_sink.config.offset_specs import STREAM_START, listed
 from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.spark.announcements import advise_sockets
-from spark_kafka_sink.spark.source.first_batch import FirstBatch, Phase
+from spark_kafka_sink.spark.source.first_batch import FirstBatch, Phase, Start
 from spark_kafka_sink.spark.source.offsets_json import StreamOffsets, offsets_json, parse_offsets
 from spark_kafka_sink.spark.source.planning import (
     MinimumOffsets,
@@ -38,12 +38,10 @@ from spark_kafka_sink.spark.user_errors import raising_for_user
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from spark_kafka_sink.config.source_options import SourceOptions
     from spark_kafka_sink.model import TopicPartition
-    from spark_kafka_sink.spark.source.first_batch import Start
     from spark_kafka_sink.spark.source.offsets_json import Offsets
 
     Commit = Callable[[str, Offsets], Mapping[TopicPartition, KafkaError]]

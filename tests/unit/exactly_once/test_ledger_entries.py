@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.admin.records import transactional_batches
-from spark_kafka_sink.exactly_once import ledger_entries
+from spark_kafka_sink.exactly_once import ledger_records
 from spark_kafka_sink.exactly_once.ledger_entries import (
     LedgerFold,
     decided_writes,
@@ -261,13 +261,13 @@ def test_a_step_decodes_only_the_writes_it_needs(monkeypatch):
     _put(fold, {f"j{n}": _record(expires_at_ms=9 * HOUR_MS) for n in range(1000)})
     _put(fold, {"query": _record(WriteState.DECIDED), "stream": _record()})
     decoded = []
-    decode = ledger_entries.decode_write
+    decode = ledger_records.decode_write
 
     def count(prefix, write_id, *rest):
         decoded.append(write_id)
         return decode(prefix, write_id, *rest)
 
-    monkeypatch.setattr(ledger_entries, "decode_write", count)
+    monkeypatch.setattr(ledger_records, "decode_write", count)
     for _ in range(3):
         state = _state(fold)
         assert {"query"} == set(decided_writes(state))
@@ -292,13 +292,13 @@ def test_every_entry_is_decoded_once(monkeypatch):
     fold.take_records(1, OURS, [*forged, (claim.key, b"\x01{}")])
     fold.take_end(OURS, committed=True)
     decoded = []
-    decode = ledger_entries.decode_write
+    decode = ledger_records.decode_write
 
     def count(prefix, write_id, *rest):
         decoded.append(write_id)
         return decode(prefix, write_id, *rest)
 
-    monkeypatch.setattr(ledger_entries, "decode_write", count)
+    monkeypatch.setattr(ledger_records, "decode_write", count)
     contents = _state(fold).decode_all()
     assert (None, writes) == (contents.claim, contents.writes)
     assert [
