@@ -14,18 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from spark_kafka_sink.config.client_config import REFUSED_CLIENT, ClientConfig, GivenSettings
-from spark_kafka_sink.config.config_def import (
-    INT,
-    INT_MAX,
-    LONG,
-    MEDIUM,
-    STRING,
-    ConfigDef,
-    Range,
-    RefusedSetting,
-    RequestText,
-    setting,
-)
+from spark_kafka_sink.config.config_def import *
+from spark_kafka_sink.config.config_def import INT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

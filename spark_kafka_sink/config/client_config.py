@@ -17,27 +17,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from spark_kafka_sink.config.allow_lists import NotAllowedError
-from spark_kafka_sink.config.config_def import (
-    HIDDEN,
-    HIGH,
-    INT,
-    LIST,
-    LONG,
-    LOW,
-    MEDIUM,
-    REQUIRED,
-    STRING,
-    ConfigDef,
-    OneOf,
-    OneOfAnyCase,
-    Range,
-    RefusedSetting,
-    attribute_name,
-    declared_in,
-    nearest_name,
-    setting,
-    unknown_option,
-)
+from spark_kafka_sink.config.config_def import *
+from spark_kafka_sink.config.config_def import HIDDEN, attribute_name, nearest_name, unknown_option
 from spark_kafka_sink.config.plugin_reference import PluginKind, PluginReference
 from spark_kafka_sink.config.references import has_reference, resolve_references
 from spark_kafka_sink.config.security_settings import (

@@ -12,6 +12,8 @@ Values are parsed as by Java's `ConfigDef.parseType`: text is trimmed, numbers a
 unit, booleans are true or false in any case, lists are comma-separated. Python values of the right
 type are accepted as they are. An invalid value raises ConfigError, which names the setting as the
 user wrote it (`prefix`), and shows the value only if it is not a secret.
+
+The modules with tables import all of `__all__`: it is the language that settings are written in.
 """
 
 from __future__ import annotations
@@ -32,6 +34,35 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spark_kafka_sink.config.plugin_reference import PluginKind
+
+__all__ = [
+    "BOOLEAN",
+    "CLASS",
+    "CLASSES",
+    "DOUBLE",
+    "HIGH",
+    "INT",
+    "LIST",
+    "LONG",
+    "LOW",
+    "MEDIUM",
+    "PASSWORD",
+    "REQUIRED",
+    "SHORT",
+    "STRING",
+    "ConfigDef",
+    "NotEmpty",
+    "OneOf",
+    "OneOfAnyCase",
+    "Password",
+    "Range",
+    "RangeOr",
+    "RefusedSetting",
+    "RequestName",
+    "RequestText",
+    "declared_in",
+    "setting",
+]
 
 SHORT_MAX: Final = 2**15 - 1
 INT_MAX: Final = 2**31 - 1

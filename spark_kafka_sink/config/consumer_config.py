@@ -20,26 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from spark_kafka_sink.config.client_config import REFUSED_CLIENT, ClientConfig, GivenSettings
-from spark_kafka_sink.config.config_def import (
-    BOOLEAN,
-    CLASS,
-    CLASSES,
-    HIGH,
-    INT,
-    LOW,
-    MEDIUM,
-    STRING,
-    ConfigDef,
-    NotEmpty,
-    OneOf,
-    OneOfAnyCase,
-    Range,
-    RefusedSetting,
-    RequestName,
-    RequestText,
-    declared_in,
-    setting,
-)
+from spark_kafka_sink.config.config_def import *
 from spark_kafka_sink.config.durations import duration_ns
 from spark_kafka_sink.config.plugin_reference import (
     ASSIGNORS,

@@ -15,26 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from spark_kafka_sink.config.client_config import REFUSED_CLIENT, ClientConfig, GivenSettings
-from spark_kafka_sink.config.config_def import (
-    BOOLEAN,
-    CLASS,
-    CLASSES,
-    HIGH,
-    INT,
-    INT_MAX,
-    LONG,
-    LOW,
-    MEDIUM,
-    STRING,
-    ConfigDef,
-    OneOf,
-    Range,
-    RangeOr,
-    RefusedSetting,
-    RequestName,
-    RequestText,
-    setting,
-)
+from spark_kafka_sink.config.config_def import *
+from spark_kafka_sink.config.config_def import INT_MAX
 from spark_kafka_sink.config.plugin_reference import (
     INTERCEPTORS,
     PARTITIONERS,

@@ -15,30 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.config.config_def import (
-    BOOLEAN,
-    CLASS,
-    DOUBLE,
-    HIDDEN,
-    HIGH,
-    INT,
-    LIST,
-    LONG,
-    LOW,
-    MEDIUM,
-    PASSWORD,
-    SHORT,
-    STRING,
-    ConfigDef,
-    NotEmpty,
-    OneOf,
-    OneOfAnyCase,
-    Password,
-    Range,
-    RefusedSetting,
-    attribute_name,
-    setting,
-)
+from spark_kafka_sink.config.config_def import *
+from spark_kafka_sink.config.config_def import HIDDEN, attribute_name
 from spark_kafka_sink.config.plugin_reference import TOKEN_SOURCES, PluginReference
 from spark_kafka_sink.model import SecurityProtocol
 

@@ -19,26 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
-from spark_kafka_sink.config.config_def import (
-    BOOLEAN,
-    HIGH,
-    INT,
-    LONG,
-    LOW,
-    MEDIUM,
-    STRING,
-    ConfigDef,
-    NotEmpty,
-    OneOfAnyCase,
-    Range,
-    RangeOr,
-    RefusedSetting,
-    RequestName,
-    RequestText,
-    nearest_name,
-    setting,
-    unknown_option,
-)
+from spark_kafka_sink.config.config_def import *
+from spark_kafka_sink.config.config_def import nearest_name, unknown_option
 from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
 from spark_kafka_sink.config.plugin_reference import (
     PARTITIONERS,

@@ -8,21 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_kafka_sink.config.config_def import (
-    BOOLEAN,
-    HIGH,
-    INT,
-    LONG,
-    LOW,
-    MEDIUM,
-    STRING,
-    ConfigDef,
-    NotEmpty,
-    OneOfAnyCase,
-    Range,
-    RequestName,
-    setting,
-)
+from spark_kafka_sink.config.config_def import *
 from spark_kafka_sink.config.durations import TimeText
 
 _OPTIONS: Final = {
