@@ -17,15 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from spark_kafka_sink.record.decode import (
-    ControlRecordType,
-    Record,
-    decode_control_record,
-    decode_record_batch,
-)
+from spark_kafka_sink.record.decode import Record, decode_control_record, decode_record_batch
 from spark_kafka_sink.record.default_record import encode_record
 from spark_kafka_sink.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
+    ControlRecordType,
     decode_header,
     split_record_batches,
     uncompressed_transactional_batch,

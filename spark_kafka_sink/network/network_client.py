@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from spark_kafka_sink.config.client_config import ClientConfig
-    from spark_kafka_sink.network.connection.broker_connection import NetworkListener
+    from spark_kafka_sink.network.connection.network_listener import NetworkListener
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ import codecs
 import struct
 import sys
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import CorruptRecordError
@@ -117,13 +116,6 @@ class DecodeBudget:
         decompressed = bytes(decompress(compression, payload, limit))
         self.uncompressed_bytes = limit - len(decompressed)
         return decompressed
-
-
-class ControlRecordType(IntEnum):
-    """The types of control records that are relevant to clients."""
-
-    ABORT = 0
-    COMMIT = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,14 @@ from crc32c import crc32c
 
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import DEFAULT_MAX_UNCOMPRESSED_BYTES
-from spark_kafka_sink.record.decode import (
-    ControlRecordType,
-    decode_control_record,
-    decode_record_batch,
-)
+from spark_kafka_sink.record.decode import decode_control_record, decode_record_batch
 from spark_kafka_sink.record.default_record import read_varint
-from spark_kafka_sink.record.record_batch import MAGIC, RECORD_BATCH_OVERHEAD, validate_record_batch
+from spark_kafka_sink.record.record_batch import (
+    MAGIC,
+    RECORD_BATCH_OVERHEAD,
+    ControlRecordType,
+    validate_record_batch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,6 +11,7 @@ This module never decodes the records; `record.decode` does.
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import crc32c as _crc32c
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from spark_kafka_sink.record.decode import ControlRecordType
 
 RECORD_BATCH_HEADER: Final = struct.Struct(
     ">"
@@ -58,6 +58,13 @@ _LOG_APPEND_TIME_FLAG: Final = 0x08
 _TRANSACTIONAL_FLAG: Final = 0x10
 _CONTROL_FLAG: Final = 0x20
 _DELETE_HORIZON_FLAG: Final = 0x40
+
+
+class ControlRecordType(IntEnum):
+    """The types of control records that are relevant to clients."""
+
+    ABORT = 0
+    COMMIT = 1
 
 
 class RecordBatchHeader(NamedTuple):

@@ -33,13 +33,8 @@ from spark_kafka_sink.protocol.api_keys import NEVER_FLEXIBLE
 from spark_kafka_sink.protocol.codec import decode, encode_bytes
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import Message
-from spark_kafka_sink.record.decode import (
-    ControlRecordType,
-    Record,
-    decode_control_record,
-    decode_record_batch,
-)
-from spark_kafka_sink.record.record_batch import decode_header
+from spark_kafka_sink.record.decode import Record, decode_control_record, decode_record_batch
+from spark_kafka_sink.record.record_batch import ControlRecordType, decode_header
 
 if TYPE_CHECKING:
     import uuid

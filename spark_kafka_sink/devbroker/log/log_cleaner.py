@@ -22,12 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.devbroker.log.batch_builder import build_batch
 from spark_kafka_sink.devbroker.log.indexes import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
 from spark_kafka_sink.devbroker.log.log_directory import CLEANED_SUFFIX
-from spark_kafka_sink.record.decode import (
-    ControlRecordType,
-    decode_control_record,
-    decode_record_batch,
-)
-from spark_kafka_sink.record.record_batch import RecordBatchHeader, decode_header
+from spark_kafka_sink.record.decode import decode_control_record, decode_record_batch
+from spark_kafka_sink.record.record_batch import ControlRecordType, RecordBatchHeader, decode_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

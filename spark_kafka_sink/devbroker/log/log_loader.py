@@ -37,12 +37,12 @@ from spark_kafka_sink.devbroker.log.producer_state import (
 )
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_PRODUCER_ID
-from spark_kafka_sink.record.decode import (
+from spark_kafka_sink.record.decode import decode_control_record, decode_record_batch
+from spark_kafka_sink.record.record_batch import (
     ControlRecordType,
-    decode_control_record,
-    decode_record_batch,
+    decode_header,
+    validate_record_batch,
 )
-from spark_kafka_sink.record.record_batch import decode_header, validate_record_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

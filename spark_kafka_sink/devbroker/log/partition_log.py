@@ -40,13 +40,16 @@ from spark_kafka_sink.devbroker.log.producer_state import (
 from spark_kafka_sink.model import NO_PRODUCER_ID
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import (
-    ControlRecordType,
     DecodeBudget,
     decode_control_record,
     decode_record_batch,
     decode_within,
 )
-from spark_kafka_sink.record.record_batch import split_record_batches, transaction_marker
+from spark_kafka_sink.record.record_batch import (
+    ControlRecordType,
+    split_record_batches,
+    transaction_marker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,9 +29,8 @@ from spark_kafka_sink.exactly_once.ledger_records import (
 )
 from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch
-from spark_kafka_sink.record.decode import ControlRecordType
 from spark_kafka_sink.record.key_values import read_key_values
-from spark_kafka_sink.record.record_batch import transaction_marker
+from spark_kafka_sink.record.record_batch import ControlRecordType, transaction_marker
 from spark_kafka_sink.spark.worker import without_collector
 
 HOUR_MS = 3_600_000

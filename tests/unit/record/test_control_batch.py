@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.record.decode import (
-    ControlRecordType,
-    decode_control_record,
-    decode_record_batch,
-)
-from spark_kafka_sink.record.record_batch import transaction_marker
+from spark_kafka_sink.record.decode import decode_control_record, decode_record_batch
+from spark_kafka_sink.record.record_batch import ControlRecordType, transaction_marker
 
 #: The output of MemoryRecords.withEndTransactionMarker in Kafka 4.3.1, with partition leader epoch
 #: -1, and with the same producer, coordinator epoch and time as below.

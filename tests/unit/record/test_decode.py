@@ -14,7 +14,6 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.decode import (
     ControlRecord,
-    ControlRecordType,
     DecodeBudget,
     Header,
     Record,
@@ -23,7 +22,7 @@ from spark_kafka_sink.record.decode import (
     decode_records,
     decode_within,
 )
-from spark_kafka_sink.record.record_batch import validate_record_batch
+from spark_kafka_sink.record.record_batch import ControlRecordType, validate_record_batch
 from tests.support.devbroker.malformed_batches import MALFORMED
 from tests.support.record.plain_batches import PlainRecord, encode_record, plain_batch, varint
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record import key_values
 from spark_kafka_sink.record.compression import CompressionType
-from spark_kafka_sink.record.decode import ControlRecordType, decode_record_batch
+from spark_kafka_sink.record.decode import decode_record_batch
 from spark_kafka_sink.record.key_values import read_key_values
-from spark_kafka_sink.record.record_batch import transaction_marker
+from spark_kafka_sink.record.record_batch import ControlRecordType, transaction_marker
 from tests.support.record.plain_batches import PlainRecord, plain_batch, varint
 
 TRANSACTIONAL = 0x10

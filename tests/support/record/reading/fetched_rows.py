@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.decode import (
     DEFAULT_MAX_UNCOMPRESSED_BYTES,
-    ControlRecordType,
     Record,
     decode_control_record,
     decode_record_batch,
 )
 from spark_kafka_sink.record.record_batch import (
+    ControlRecordType,
     RecordBatchHeader,
     decode_header,
     split_record_batches,

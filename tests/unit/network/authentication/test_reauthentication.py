@@ -11,11 +11,7 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.authentication import sasl_authenticator
-from spark_kafka_sink.network.authentication.sasl_authenticator import (
-    PendingRequest,
-    Reauthentication,
-    SaslSession,
-)
+from spark_kafka_sink.network.authentication.sasl_authenticator import SaslSession
 from spark_kafka_sink.network.connection.broker_connection import (
     BrokerConnection,
     ConnectionSettings,
@@ -23,6 +19,7 @@ from spark_kafka_sink.network.connection.broker_connection import (
 from spark_kafka_sink.network.connection.dialer import Dialer
 from spark_kafka_sink.network.connection.host_resolver import HostResolver
 from spark_kafka_sink.network.connection.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.connection.reauthentication import PendingRequest, Reauthentication
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
 from spark_kafka_sink.security.login import PlainClient

@@ -12,7 +12,6 @@ from spark_kafka_sink.record.columns import BytesColumn
 from spark_kafka_sink.record.compression import CompressionType, Compressor, decompress
 from spark_kafka_sink.record.decode import (
     ControlRecord,
-    ControlRecordType,
     Header,
     Record,
     decode_control_record,
@@ -20,7 +19,11 @@ from spark_kafka_sink.record.decode import (
 )
 from spark_kafka_sink.record.kernel.kernel import SlotStatus, assign_slots
 from spark_kafka_sink.record.kernel.kernel_hashes import murmur2
-from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, decode_header
+from spark_kafka_sink.record.record_batch import (
+    RECORD_BATCH_OVERHEAD,
+    ControlRecordType,
+    decode_header,
+)
 from tests.support.record.kernel_batches import columns_of, write_records
 from tests.support.record.plain_batches import PlainRecord
 from tests.support.record.record_columns import bytes_column, columns
