@@ -32,33 +32,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.admin import terminal
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.admin.values import OffsetSpec
-from spark_kafka_sink.cluster_command import (
-    OK,
-    REFUSED,
-    WRONG_USAGE,
-    TimeLimit,
-    add_connection_options,
-    add_output_options,
-    complain,
-    connection_settings,
-    fail,
-    log_to_standard_error,
-    parse_arguments,
-    run_command,
-    say,
-    shown,
-    table,
-)
-from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF, AdminConfig
 from spark_kafka_sink.config.durations import duration_ns
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import AdminError, BrokerError, ConfigError, KafkaError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.version import add_version, program_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,39 +72,39 @@ _DRY_RUN: Final = "nothing has been changed; --execute does it"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    return run_command(lambda: _main(arguments))
+    return terminal.run_command(lambda: _main(arguments))
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    options = parse_arguments(_parser(), arguments)
-    log_to_standard_error()
+    options = terminal.parse_arguments(_parser(), arguments)
+    terminal.log_to_standard_error()
     try:
         config = AdminConfig.from_mapping(
-            connection_settings(options, ADMIN_CONFIG_DEF, "spark-kafka-sink-groups")
+            terminal.connection_settings(options, ADMIN_CONFIG_DEF, "spark-kafka-sink-groups")
         )
     except (ConfigError, OSError) as error:
-        return fail(error, WRONG_USAGE)
-    limit = TimeLimit.of(options.timeout, time.monotonic)
+        return terminal.fail(error, terminal.WRONG_USAGE)
+    limit = terminal.TimeLimit.of(options.timeout, time.monotonic)
     try:
         _reach(config, limit)
         with AdminClient(config) as admin:
             code: int = options.run(admin, options, limit)
     except ConfigError as error:
         # What only a connection shows, such as a truststore that cannot be read.
-        return fail(error, WRONG_USAGE)
+        return terminal.fail(error, terminal.WRONG_USAGE)
     except AdminError as error:
         [*errors] = error.errors.values()
-        return fail(errors[0] if len(errors) == 1 else error, REFUSED)
+        return terminal.fail(errors[0] if len(errors) == 1 else error, terminal.REFUSED)
     except KafkaError as error:
-        return fail(error, REFUSED)
+        return terminal.fail(error, terminal.REFUSED)
     return code
 
 
-def _reach(config: AdminConfig, limit: TimeLimit) -> None:
+def _reach(config: AdminConfig, limit: terminal.TimeLimit) -> None:
     """Wait for the cluster, and report on standard error why the wait takes longer."""
 
     def report(error: KafkaError) -> None:
-        complain(f"waiting for up to {limit.seconds:.0f} s (--timeout): {error}")
+        terminal.complain(f"waiting for up to {limit.seconds:.0f} s (--timeout): {error}")
 
     with DriverClient(config) as client:
         client.reach(timeout=limit.left(), on_wait=report)
@@ -151,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(
-        name: str, run: Callable[[AdminClient, argparse.Namespace, TimeLimit], int], text: str
+        name: str,
+        run: Callable[[AdminClient, argparse.Namespace, terminal.TimeLimit], int],
+        text: str,
     ) -> argparse.ArgumentParser:
         sub = commands.add_parser(
             name,
@@ -161,8 +147,8 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.set_defaults(run=run)
-        add_connection_options(sub)
-        add_output_options(sub)
+        terminal.add_connection_options(sub)
+        terminal.add_output_options(sub)
         return sub
 
     command("list", _list, "show the consumer groups of a cluster")
@@ -181,12 +167,21 @@ def _parser() -> argparse.ArgumentParser:
 # --- list
 
 
-def _list(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+def _list(admin: AdminClient, options: argparse.Namespace, limit: terminal.TimeLimit) -> int:
     groups = admin.list_consumer_groups(timeout=limit.left())
-    rows = [(group.group_id, shown(group.state), shown(group.type)) for group in groups]
-    lines = table(("group", "state", "type"), rows) if rows else ["there are no consumer groups"]
-    say(lines, {"groups": [_listing_json(group) for group in groups]}, as_json=options.json)
-    return OK
+    rows = [
+        (group.group_id, terminal.shown(group.state), terminal.shown(group.type))
+        for group in groups
+    ]
+    lines = (
+        terminal.table(("group", "state", "type"), rows)
+        if rows
+        else ["there are no consumer groups"]
+    )
+    terminal.say(
+        lines, {"groups": [_listing_json(group) for group in groups]}, as_json=options.json
+    )
+    return terminal.OK
 
 
 def _listing_json(group: ConsumerGroupListing) -> dict[str, Any]:
@@ -222,24 +217,24 @@ class _Progress:
         return self.committed_offset, self.end_offset, self.lag
 
 
-def _describe(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+def _describe(admin: AdminClient, options: argparse.Namespace, limit: terminal.TimeLimit) -> int:
     group = admin.describe_consumer_groups([options.group], timeout=limit.left())[options.group]
     committed = admin.list_consumer_group_offsets(options.group, timeout=limit.left())
     owners = {
         partition: member.member_id for member in group.members for partition in member.assignment
     }
     partitions = sorted({*committed, *owners})
-    code = OK
+    code = terminal.OK
     try:
         ends = admin.list_offsets(
             dict.fromkeys(partitions, OffsetSpec.LATEST), timeout=limit.left()
         )
     except AdminError as error:
-        ends, code = error.results, REFUSED
+        ends, code = error.results, terminal.REFUSED
         for partition, reason in error.errors.items():
-            complain(f"warning: the end of {partition} is not known: {reason}")
+            terminal.complain(f"warning: the end of {partition} is not known: {reason}")
     progress = [_progress(partition, committed, ends, owners) for partition in partitions]
-    say(_as_text(group, progress), _as_json(group, progress), as_json=options.json)
+    terminal.say(_as_text(group, progress), _as_json(group, progress), as_json=options.json)
     return code
 
 
@@ -278,18 +273,22 @@ def _as_text(group: ConsumerGroupDescription, progress: Sequence[_Progress]) -> 
                 member.member_id,
                 member.client_id,
                 member.host,
-                shown(", ".join(map(str, member.assignment))),
+                terminal.shown(", ".join(map(str, member.assignment))),
             )
             for member in group.members
         ]
-        lines += ["", *table(("member", "client id", "host", "partitions"), rows)]
+        lines += ["", *terminal.table(("member", "client id", "host", "partitions"), rows)]
     else:
         lines += ["", "it has no members"]
     if progress:
         of_partitions = [
-            (str(row.partition), *map(shown, row.numbers), shown(row.member_id)) for row in progress
+            (str(row.partition), *map(terminal.shown, row.numbers), terminal.shown(row.member_id))
+            for row in progress
         ]
-        lines += ["", *table(("partition", "committed", "end", "lag", "member"), of_partitions)]
+        lines += [
+            "",
+            *terminal.table(("partition", "committed", "end", "lag", "member"), of_partitions),
+        ]
     else:
         lines += ["", "it has committed no offsets"]
     return lines
@@ -445,7 +444,7 @@ def _milliseconds(text: str) -> int:
 
 
 def _described(
-    admin: AdminClient, group: str, limit: TimeLimit
+    admin: AdminClient, group: str, limit: terminal.TimeLimit
 ) -> ConsumerGroupDescription | KafkaError:
     """Return what the group is, or GROUP_ID_NOT_FOUND if it does not exist."""
     try:
@@ -467,7 +466,9 @@ def _members_error(group: str, state: str | None = None) -> KafkaError:
 
 
 def _partitions(
-    admin: AdminClient, topics: Iterable[tuple[str, frozenset[int] | None]], limit: TimeLimit
+    admin: AdminClient,
+    topics: Iterable[tuple[str, frozenset[int] | None]],
+    limit: terminal.TimeLimit,
 ) -> list[TopicPartition]:
     """Return the partitions that `--topic` names; raises KafkaError if one does not exist."""
     selected = list(topics)
@@ -486,7 +487,7 @@ def _partitions(
 
 
 def _offsets(
-    admin: AdminClient, partitions: Iterable[TopicPartition], spec: int, limit: TimeLimit
+    admin: AdminClient, partitions: Iterable[TopicPartition], spec: int, limit: terminal.TimeLimit
 ) -> dict[TopicPartition, int]:
     offsets = admin.list_offsets(dict.fromkeys(partitions, spec), timeout=limit.left())
     return {partition: listed.offset for partition, listed in offsets.items()}
@@ -496,7 +497,7 @@ def _report(
     options: argparse.Namespace, heading: Sequence[str], rows: Sequence[Sequence[str]], done: str
 ) -> list[str]:
     """Return the table, and whether that has been done or would be."""
-    return [*table(heading, rows), "", done if options.execute else _DRY_RUN]
+    return [*terminal.table(heading, rows), "", done if options.execute else _DRY_RUN]
 
 
 # --- reset-offsets
@@ -523,7 +524,9 @@ class _Reset:
         return max(0, self.end_offset - self.new_offset)
 
 
-def _reset_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+def _reset_offsets(
+    admin: AdminClient, options: argparse.Namespace, limit: terminal.TimeLimit
+) -> int:
     """Set committed offsets of a group, or print the new ones; return the exit code."""
     now_ms = time.time_ns() // 1_000_000
     group = _described(admin, options.group, limit)
@@ -543,16 +546,18 @@ def _reset_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeL
     resets = _planned(admin, options, partitions, committed, limit, since_ms=since_ms)
     for reset in resets:
         if reset.note is not None:
-            complain(f"note: {reset.note}")
-    code = OK
+            terminal.complain(f"note: {reset.note}")
+    code = terminal.OK
     if options.execute:
         done = _execute(admin, options.group, resets, limit)
-        code = OK if len(done) == len(resets) else REFUSED
+        code = terminal.OK if len(done) == len(resets) else terminal.REFUSED
         resets = done
     rows = [
         (
             str(reset.partition),
-            *map(shown, (reset.old_offset, reset.new_offset, reset.old_lag, reset.new_lag)),
+            *map(
+                terminal.shown, (reset.old_offset, reset.new_offset, reset.old_lag, reset.new_lag)
+            ),
         )
         for reset in resets
     ]
@@ -568,7 +573,7 @@ def _reset_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeL
         "partitions": [_reset_json(reset) for reset in resets],
     }
     has_changed = options.execute and bool(resets)
-    say(lines, answer, as_json=options.json, has_changed=has_changed)
+    terminal.say(lines, answer, as_json=options.json, has_changed=has_changed)
     return code
 
 
@@ -577,7 +582,7 @@ def _planned(
     options: argparse.Namespace,
     partitions: Sequence[TopicPartition],
     committed: Mapping[TopicPartition, OffsetAndMetadata],
-    limit: TimeLimit,
+    limit: terminal.TimeLimit,
     *,
     since_ms: int | None,
 ) -> list[_Reset]:
@@ -639,7 +644,7 @@ def _in_range(
 
 
 def _execute(
-    admin: AdminClient, group: str, resets: Sequence[_Reset], limit: TimeLimit
+    admin: AdminClient, group: str, resets: Sequence[_Reset], limit: terminal.TimeLimit
 ) -> list[_Reset]:
     """Commit the offsets, and return those that the coordinator accepted."""
     offsets = {reset.partition: reset.new_offset for reset in resets}
@@ -651,7 +656,7 @@ def _execute(
         if not error.results:
             raise
         for reason in error.errors.values():
-            complain(f"error: {reason}")
+            terminal.complain(f"error: {reason}")
         return [reset for reset in resets if reset.partition not in error.errors]
     return list(resets)
 
@@ -671,7 +676,9 @@ def _reset_json(reset: _Reset) -> dict[str, Any]:
 # --- delete-offsets
 
 
-def _delete_offsets(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+def _delete_offsets(
+    admin: AdminClient, options: argparse.Namespace, limit: terminal.TimeLimit
+) -> int:
     """Delete committed offsets of a group, or print them; return the exit code."""
     group = _described(admin, options.group, limit)
     if isinstance(group, KafkaError):
@@ -684,22 +691,22 @@ def _delete_offsets(admin: AdminClient, options: argparse.Namespace, limit: Time
             f"group {options.group!r} has members that read topic {topic!r}; stop them, and try "
             "again"
         )
-    code = OK
+    code = terminal.OK
     if options.execute:
         try:
             admin.delete_consumer_group_offsets(options.group, partitions, timeout=limit.left())
         except AdminError as error:
             if not error.results:
                 raise
-            code = REFUSED
+            code = terminal.REFUSED
             for reason in error.errors.values():
-                complain(f"error: {reason}")
+                terminal.complain(f"error: {reason}")
             partitions = [partition for partition in partitions if partition not in error.errors]
     offsets = {
         partition: committed[partition].offset if partition in committed else None
         for partition in partitions
     }
-    rows = [(str(partition), shown(offset)) for partition, offset in offsets.items()]
+    rows = [(str(partition), terminal.shown(offset)) for partition, offset in offsets.items()]
     done = f"the offsets of group {options.group} are deleted"
     answer = {
         "group_id": options.group,
@@ -710,14 +717,14 @@ def _delete_offsets(admin: AdminClient, options: argparse.Namespace, limit: Time
     }
     lines = _report(options, ("partition", "old offset"), rows, done)
     has_changed = options.execute and bool(partitions)
-    say(lines, answer, as_json=options.json, has_changed=has_changed)
+    terminal.say(lines, answer, as_json=options.json, has_changed=has_changed)
     return code
 
 
 # --- delete
 
 
-def _delete(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -> int:
+def _delete(admin: AdminClient, options: argparse.Namespace, limit: terminal.TimeLimit) -> int:
     """Delete groups with their offsets, or print them; return the exit code."""
     group_ids = list(dict.fromkeys(options.groups))
     errors: dict[str, KafkaError] = {}
@@ -743,7 +750,7 @@ def _delete(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -
             groups = [group for group in groups if group not in errors]
     for group in group_ids:
         if group in errors:
-            complain(f"error: {errors[group]}")
+            terminal.complain(f"error: {errors[group]}")
     rows = [(group, described[group].state, str(counts[group])) for group in groups]
     lines = (
         _report(options, ("group", "state", "offsets"), rows, "the groups are deleted")
@@ -758,8 +765,8 @@ def _delete(admin: AdminClient, options: argparse.Namespace, limit: TimeLimit) -
         ],
     }
     has_changed = options.execute and bool(groups)
-    say(lines, answer, as_json=options.json, has_changed=has_changed)
-    return REFUSED if errors else OK
+    terminal.say(lines, answer, as_json=options.json, has_changed=has_changed)
+    return terminal.REFUSED if errors else terminal.OK
 
 
 if __name__ == "__main__":

@@ -33,23 +33,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.admin import terminal
 from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
 from spark_kafka_sink.admin.driver_client import DriverClient
-from spark_kafka_sink.cluster_command import (
-    OK,
-    REFUSED,
-    WRONG_USAGE,
-    add_connection_options,
-    add_output_options,
-    complain,
-    connection_settings,
-    fail,
-    log_to_standard_error,
-    parse_arguments,
-    run_command,
-    say,
-)
-from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
 from spark_kafka_sink.config.sink_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.errors import (
@@ -75,6 +61,7 @@ from spark_kafka_sink.exactly_once.transactions_report import (
 from spark_kafka_sink.exactly_once.transitions import WriteState
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.version import add_version, program_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,20 +72,22 @@ _UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    return run_command(lambda: _main(arguments))
+    return terminal.run_command(lambda: _main(arguments))
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    options = parse_arguments(_parser(), arguments)
-    log_to_standard_error()
+    options = terminal.parse_arguments(_parser(), arguments)
+    terminal.log_to_standard_error()
     try:
         config = ProducerConfig.from_mapping(
-            connection_settings(options, PRODUCER_CONFIG_DEF, "spark-kafka-sink-transactions")
+            terminal.connection_settings(
+                options, PRODUCER_CONFIG_DEF, "spark-kafka-sink-transactions"
+            )
         )
         if options.prefix is not None:
             check_prefix(options.prefix)
     except (ConfigError, OSError) as error:
-        return fail(error, WRONG_USAGE)
+        return terminal.fail(error, terminal.WRONG_USAGE)
     try:
         with DriverClient(config) as admin:
             session = _Session(admin, config, options)
@@ -106,9 +95,9 @@ def _main(arguments: Sequence[str] | None) -> int:
             code: int = options.run(session)
     except ConfigError as error:
         # What only a connection shows, such as a truststore that cannot be read.
-        return fail(error, WRONG_USAGE)
+        return terminal.fail(error, terminal.WRONG_USAGE)
     except (KafkaError, IllegalStateError) as error:
-        return fail(error, REFUSED)
+        return terminal.fail(error, terminal.REFUSED)
     return code
 
 
@@ -156,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.set_defaults(run=run)
-        add_connection_options(sub)
+        terminal.add_connection_options(sub)
         sub.add_argument(
             "--ledger-topic",
             default=DEFAULT_LEDGER_TOPIC,
@@ -165,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--prefix", required=needs_prefix, help="the transactionalIdPrefix of the query or job"
         )
-        add_output_options(sub)
+        terminal.add_output_options(sub)
         return sub
 
     for name, details, text in (
@@ -240,7 +229,7 @@ class _Session:
         seconds = self.budget.left("reaching the cluster")
 
         def report(error: KafkaError) -> None:
-            complain(f"waiting for up to {seconds:.0f} s (--timeout): {error}")
+            terminal.complain(f"waiting for up to {seconds:.0f} s (--timeout): {error}")
 
         self.admin.reach(timeout=seconds, on_wait=report)
 
@@ -284,7 +273,7 @@ class _Session:
         self, lines: Sequence[str], answer: dict[str, Any], *, has_changed: bool = False
     ) -> None:
         """Print the result, as text or as JSON; `has_changed` is whether the cluster changed."""
-        say(lines, answer, as_json=self.options.json, has_changed=has_changed)
+        terminal.say(lines, answer, as_json=self.options.json, has_changed=has_changed)
 
 
 def _show(session: _Session, *, details: bool) -> int:
@@ -292,7 +281,7 @@ def _show(session: _Session, *, details: bool) -> int:
     try:
         states = session.states()
     except _MissingLedgerError as error:
-        complain(str(error))
+        terminal.complain(str(error))
         states = {}
     reports = [
         inspect(admin, prefix, state, ledger_topic=session.options.ledger_topic, budget=budget)
@@ -303,7 +292,7 @@ def _show(session: _Session, *, details: bool) -> int:
         partitions |= {TopicPartition(topic, number) for number in range(session.partitions(topic))}
     unreadable = [(report.prefix, entry) for report in reports for entry in report.unreadable]
     for prefix, entry in unreadable:
-        complain(f"warning: an entry of prefix {prefix} is not shown: {entry}")
+        terminal.complain(f"warning: an entry of prefix {prefix} is not shown: {entry}")
     now_ms = session.now_ms
     held = held_back(admin, partitions, now_ms=now_ms, budget=budget)
     session.say(
@@ -322,7 +311,7 @@ def _show(session: _Session, *, details: bool) -> int:
     )
     if any(report.needs_an_operator for report in reports):
         return NEEDS_AN_OPERATOR
-    return REFUSED if unreadable else OK
+    return terminal.REFUSED if unreadable else terminal.OK
 
 
 def _nothing_to_abort(prefix: str, state: LedgerState) -> str:
@@ -347,7 +336,7 @@ def _abort(session: _Session) -> int:
                 "failed": {},
             },
         )
-        return OK
+        return terminal.OK
     done = operations.abort(
         session.admin,
         session.ledger,
@@ -371,7 +360,7 @@ def _abort(session: _Session) -> int:
         {"dry_run": False, "aborted": ended, "failed": failed},
         has_changed=bool(ended),
     )
-    return REFUSED if failed else OK
+    return terminal.REFUSED if failed else terminal.OK
 
 
 def _roll_forward(session: _Session) -> int:
@@ -388,7 +377,7 @@ def _roll_forward(session: _Session) -> int:
             or [f"nothing to roll forward under {prefix}"],
             {"dry_run": True, "rolled_forward": dict.fromkeys(pending, "decided")},
         )
-        return OK
+        return terminal.OK
     ends = operations.roll_forward(
         session.admin, session.ledger, now_ms=session.now_ms, budget=session.budget
     )
@@ -409,7 +398,7 @@ def _roll_forward(session: _Session) -> int:
         has_changed=bool(ends),
     )
     is_mixed = any(record.write.state is WriteState.MIXED for record in ends.values())
-    return NEEDS_AN_OPERATOR if is_mixed else OK
+    return NEEDS_AN_OPERATOR if is_mixed else terminal.OK
 
 
 def _resolve(session: _Session) -> int:
@@ -451,7 +440,7 @@ def _resolve(session: _Session) -> int:
         },
         has_changed=not options.dry_run,
     )
-    return OK
+    return terminal.OK
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.record.kernel.kernel_cache import find_directory, processor_name, read_code
 from spark_kafka_sink.record.kernel.kernel_support import KERNELS
+from spark_kafka_sink.version import add_version, program_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

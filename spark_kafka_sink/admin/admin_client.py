@@ -80,8 +80,8 @@ from spark_kafka_sink.admin.values import (
     TopicDescription,
     TopicListing,
 )
-from spark_kafka_sink.arguments import INT64, number_of, partitions_of, text_of
 from spark_kafka_sink.config.admin_config import AdminConfig
+from spark_kafka_sink.config.arguments import INT64, number_of, partitions_of, text_of
 from spark_kafka_sink.network.authentication.connection_security import read_security
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from spark_kafka_sink.admin.values import AlterConfigOp, ConfigResource, NewPartitions, OffsetSpec
-from spark_kafka_sink.arguments import (
+from spark_kafka_sink.config.arguments import (
     INT64,
     number_of,
     number_of_seconds,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Self
 
-from spark_kafka_sink.arguments import INT16, number_of, text_of
+from spark_kafka_sink.config.arguments import INT16, number_of, text_of
 
 if TYPE_CHECKING:
     import uuid

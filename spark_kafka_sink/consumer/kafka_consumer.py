@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from spark_kafka_sink.arguments import (
+from spark_kafka_sink.config.arguments import (
     INT64,
     check_columns,
     is_integer,

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from spark_kafka_sink.arguments import check_columns, check_items
+from spark_kafka_sink.config.arguments import check_columns, check_items
 from spark_kafka_sink.config.config_def import INT_MAX, LONG_MAX
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
 from spark_kafka_sink.config.offset_specs import (

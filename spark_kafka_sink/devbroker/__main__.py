@@ -27,7 +27,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
@@ -44,6 +43,7 @@ from spark_kafka_sink.devbroker.net.server import ClusterServer, run_until_signa
 from spark_kafka_sink.devbroker.registry.schema_registry import SchemaRegistry
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
+from spark_kafka_sink.version import add_version, program_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

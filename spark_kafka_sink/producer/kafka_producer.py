@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from weakref import WeakSet
 
 from spark_kafka_sink import display
-from spark_kafka_sink.arguments import check_group, check_transactional_id, offsets_of
+from spark_kafka_sink.config.arguments import check_group, check_transactional_id, offsets_of
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import (

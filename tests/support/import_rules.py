@@ -34,28 +34,23 @@ _ERROR_CODES = "protocol.error_codes"
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset({"display"}),
     "display": frozenset(),
-    "private_directory": frozenset(),
     "model": frozenset({"display"}),
-    "arguments": frozenset({"model"}),
     "version": frozenset(),
-    "command_line": frozenset({"version"}),
     **dict.fromkeys(_PURE, _BOTTOM),
     "metrics": _BOTTOM | {"config"},
-    "record": _BOTTOM | {"private_directory"},
+    "record": _BOTTOM,
     # Payloads to columns of Arrow, and back.
     "formats": _BOTTOM | {"record"},
     "network": _BOTTOM | {"config", "protocol", "security"},
     # HTTP over TLS is all that it shares with the connections to brokers.
     "registry": _BOTTOM | {"config", "security", "network.http_client", "network.tls_contexts"},
-    "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics", "arguments"},
-    "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics", "arguments"},
-    "admin": _BOTTOM | {"network", "protocol", "record", "config", "arguments"},
+    "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
+    "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
+    "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
-    "cluster_command": _BOTTOM | {"config"},
     # The operators' commands.
-    "groups": _BOTTOM | {"cluster_command", "command_line", "admin", "config", _ERROR_CODES},
-    "transactions": _BOTTOM
-    | {"cluster_command", "command_line", "exactly_once", "admin", "config", _ERROR_CODES},
+    "groups": _BOTTOM | {"admin", "config", "version", _ERROR_CODES},
+    "transactions": _BOTTOM | {"exactly_once", "admin", "config", "version", _ERROR_CODES},
     "spark": _BOTTOM
     | {
         "exactly_once",
@@ -71,8 +66,8 @@ LAYERS: dict[str, frozenset[str]] = {
     # Values and Spark's listener; reports arrive as plain data, from the session or from a file.
     "observability": _BOTTOM | {"spark", "version"},
     # The command for container images.
-    "warm_cache": _BOTTOM | {"command_line", "formats", "record"},
-    "devbroker": _BOTTOM | {"command_line", "private_directory", "protocol", "record", "security"},
+    "warm_cache": _BOTTOM | {"formats", "record", "version"},
+    "devbroker": _BOTTOM | {"protocol", "record", "security", "version"},
     # The two entry points of the package only re-export public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
     "__init__": _BOTTOM
@@ -113,6 +108,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "avro": (TOP,),
     },
     "admin": {
+        "terminal": (),
         "values": (),
         "transaction_values": (),
         "cluster_calls": (),
@@ -247,7 +243,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "producer/producer_core.py",
         "consumer/consumer_core.py",
         "admin/blocking_client.py",
-        "cluster_command.py",
+        "admin/terminal.py",
         "devbroker/net/server.py",
         "registry/*.py",
         "spark/idle_cache.py",

@@ -44,7 +44,7 @@ from spark_kafka_sink.devbroker.log.files import OpenFiles, read_file, replace_f
 from spark_kafka_sink.devbroker.log.log_directory import FileLogDirectory
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.private_directory import (
+from spark_kafka_sink.record.private_directory import (
     UnsafeDirectoryError,
     check_private_files,
     make_private_directory,

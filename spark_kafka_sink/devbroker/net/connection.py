@@ -38,7 +38,7 @@ from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.net import faults
 from spark_kafka_sink.devbroker.net.acceptor import AcceptedConnection
-from spark_kafka_sink.devbroker.net.dispatcher import LONG_SECONDS, ROOM
+from spark_kafka_sink.devbroker.net.dispatcher import LONG_SECONDS, ROOM, Lane
 from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
 from spark_kafka_sink.devbroker.net.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError

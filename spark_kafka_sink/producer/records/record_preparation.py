@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_kafka_sink.arguments import text_of
+from spark_kafka_sink.config.arguments import text_of
 from spark_kafka_sink.display import counted
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.model import LONGEST_TEXT

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from llvmlite import binding
 
-from spark_kafka_sink.private_directory import (
+from spark_kafka_sink.record.private_directory import (
     UnsafeDirectoryError,
     check_private_files,
     make_private_directory,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink import AdminClient, TopicPartition, groups, transactions
-from spark_kafka_sink.cluster_command import table
+from spark_kafka_sink.admin.terminal import table
 from spark_kafka_sink.devbroker import DevBroker
 
 PLACE = TopicPartition("data", 0)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from spark_kafka_sink import AdminClient, KafkaProducer, TopicPartition, groups
-from spark_kafka_sink.cluster_command import TimeLimit
+from spark_kafka_sink.admin.terminal import TimeLimit
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import KafkaTimeoutError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.arguments import check_group, offsets_of, partition_of
+from spark_kafka_sink.config.arguments import check_group, offsets_of, partition_of
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 TP = TopicPartition("t", 0)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_kafka_sink import private_directory
-from spark_kafka_sink.private_directory import (
+from spark_kafka_sink.record import private_directory
+from spark_kafka_sink.record.private_directory import (
     UnsafeDirectoryError,
     check_private_files,
     make_private_directory,
