@@ -2,7 +2,8 @@
 
 A setting that does nothing is worse than a missing one. So every row of `PRODUCER_CONFIG_DEF` has a
 row here that names a test, and a new setting cannot be added without one. So has every row of
-`CONSUMER_CONFIG_DEF` that the producer does not share.
+`CONSUMER_CONFIG_DEF` that the producer does not share, and every setting that the classes of
+`KafkaConsumer` and `AdminClient` declare themselves: the others go through the same code.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_sink.config.admin_config import ADMIN_CONFIG_DEF, AdminConfig
 from spark_kafka_sink.config.client_config import ClientConfig
 from spark_kafka_sink.config.config_def import ConfigDef
-from spark_kafka_sink.config.consumer_config import CONSUMER_CONFIG_DEF
+from spark_kafka_sink.config.consumer_config import (
+    CONSUMER_CONFIG_DEF,
+    KAFKA_CONSUMER_CONFIG_DEF,
+    KafkaConsumerConfig,
+)
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.security_settings import SECURITY_CONFIG_DEF
 
@@ -36,6 +42,11 @@ REFRESH = (
 )
 READS = "unit/config/test_settings_of_reads.py"
 FAILED_WRITES = "unit/producer/test_failed_writes.py"
+GROUPS = "unit/config/test_settings_of_groups.py"
+ADMIN = "unit/config/test_settings_of_admin.py"
+END_TO_END = "unit/consumer/end_to_end"
+AUTO_COMMIT = f"{END_TO_END}/commits/test_automatic_commits.py"
+READING = f"{END_TO_END}/test_kafka_consumer_reading.py"
 
 OBSERVED = {
     "bootstrap.servers": (
@@ -154,6 +165,52 @@ OBSERVED_IN_READS = {
     "default.api.timeout.ms": f"{READS}::test_a_look_up_has_the_configured_time",
 }
 
+#: The settings that `KafkaConsumerConfig` declares itself.
+OBSERVED_IN_GROUPS = {
+    "group.id": f"{GROUPS}::test_a_join_has_the_setting",
+    "group.instance.id": f"{GROUPS}::test_a_join_has_the_setting",
+    "group.protocol": f"{GROUPS}::test_a_member_names_the_assignor_of_the_broker",
+    "group.remote.assignor": f"{GROUPS}::test_a_member_names_the_assignor_of_the_broker",
+    "session.timeout.ms": f"{GROUPS}::test_a_join_has_the_setting",
+    "heartbeat.interval.ms": f"{GROUPS}::test_heartbeats_follow_the_interval",
+    "max.poll.interval.ms": f"{GROUPS}::test_a_join_has_the_setting",
+    "max.poll.records": f"{READING}::test_a_poll_returns_at_most_max_poll_records",
+    "partition.assignment.strategy": f"{GROUPS}::test_a_join_offers_the_assignors",
+    "enable.auto.commit": f"{AUTO_COMMIT}::test_nothing_is_committed_before_a_rebalance_by_hand",
+    "auto.commit.interval.ms": f"{AUTO_COMMIT}::test_positions_are_committed_after_the_interval",
+    "auto.offset.reset": (
+        f"{END_TO_END}/test_kafka_consumer_positions.py::test_by_duration_starts_at_the_time"
+    ),
+    "max.partition.fetch.bytes": f"{GROUPS}::test_a_fetch_has_the_limit_of_a_partition",
+    "key.deserializer": f"{GROUPS}::test_keys_and_values_are_deserialized",
+    "value.deserializer": f"{GROUPS}::test_keys_and_values_are_deserialized",
+    "interceptor.classes": f"{READING}::test_interceptors_see_records_and_commits",
+    "allow.auto.create.topics": f"{GROUPS}::test_a_subscription_may_create_its_topic",
+    "exclude.internal.topics": (
+        f"{END_TO_END}/test_kafka_consumer_rebalances.py"
+        "::test_internal_topics_match_a_pattern_unless_they_are_excluded"
+    ),
+    "default.api.timeout.ms": (
+        f"{END_TO_END}/commits/test_asynchronous_commits.py"
+        "::test_an_asynchronous_commit_ends_by_the_default_timeout"
+    ),
+    "metric.reporters": (
+        "unit/consumer/test_kafka_consumer_metrics.py::test_reporters_are_told_and_closed_once"
+    ),
+    "metrics.num.samples": OBSERVED["metrics.num.samples"],
+    "metrics.recording.level": OBSERVED["metrics.recording.level"],
+    "metrics.sample.window.ms": OBSERVED["metrics.sample.window.ms"],
+    "client.id": f"{GROUPS}::test_a_join_has_the_client_id",
+}
+
+#: The settings that `AdminConfig` declares itself; connections are those of all clients.
+OBSERVED_IN_ADMIN = {
+    "default.api.timeout.ms": f"{ADMIN}::test_a_call_has_the_configured_time",
+    "connections.max.idle.ms": OBSERVED["connections.max.idle.ms"],
+    "receive.buffer.bytes": OBSERVED["receive.buffer.bytes"],
+    "client.id": f"{ADMIN}::test_a_request_has_the_client_id",
+}
+
 
 @cache
 def _tests_of(path: Path) -> frozenset[str]:
@@ -177,7 +234,28 @@ def test_every_setting_of_the_consumer_is_observed():
     assert set(CONSUMER_CONFIG_DEF.names) - shared == set(OBSERVED_IN_READS)
 
 
-@pytest.mark.parametrize("test", [*OBSERVED.values(), *OBSERVED_IN_READS.values()])
+@pytest.mark.parametrize(
+    ("config", "table", "observed"),
+    [
+        (KafkaConsumerConfig, KAFKA_CONSUMER_CONFIG_DEF, OBSERVED_IN_GROUPS),
+        (AdminConfig, ADMIN_CONFIG_DEF, OBSERVED_IN_ADMIN),
+    ],
+)
+def test_every_setting_of_another_client_is_observed(config, table, observed):
+    """Each setting that its own class declares has a row, and there are no other rows."""
+    declared = {name.replace("_", ".") for name in config.__annotations__}
+    assert declared.intersection(table.names) == set(observed)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        *OBSERVED.values(),
+        *OBSERVED_IN_READS.values(),
+        *OBSERVED_IN_GROUPS.values(),
+        *OBSERVED_IN_ADMIN.values(),
+    ],
+)
 def test_the_test_that_observes_a_setting_exists(test):
     """Each row names an existing test."""
     path, _, name = test.partition("::")
