@@ -26,6 +26,10 @@ MORE_CONNECTIONS: Final = 2**30
 #: KIP-890).
 TRANSACTION_V2: Final = 2
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: The most bytes to which a record batch may be decompressed, unless something else is configured.
+DEFAULT_MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
+#: The number of partitions in a text that is one line long.
+_SHOWN_PARTITIONS: Final = 3
 
 
 def utf8_size(text: str) -> int | None:
@@ -198,8 +202,6 @@ class CompressionLevels(NamedTuple):
     highest: int
 
 
-#: The most bytes to which a record batch may be decompressed, unless something else is configured.
-DEFAULT_MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 #: The levels of each codec of `compression.type` that has any (KIP-390). The default of gzip lies
 #: outside of its levels: it leaves the choice to zlib.
 COMPRESSION_LEVELS: Final = {
@@ -340,10 +342,6 @@ class AcksByPartition(dict[TopicPartition, PartitionAcks]):
             ),
             notes=notes,
         )
-
-
-#: The number of partitions in a text that is one line long.
-_SHOWN_PARTITIONS: Final = 3
 
 
 def known_offset(offset: int) -> int | None:

@@ -18,6 +18,14 @@ TRANSACTION_STATES: Final = (
     *(ONGOING, "PrepareAbort", "PrepareCommit", "CompleteAbort", "CompleteCommit", "Empty"),
     "PrepareEpochFence",
 )
+#: Errors from which a producer learns that another one has taken over its transactional id.
+FENCED: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
 
 
 class TransactionListing(NamedTuple):
@@ -152,16 +160,6 @@ def end_answer(
     if error_code in REFUSALS:
         return EndAnswer(EndOutcome.REFUSED, error_code)
     raise broker_error(error_code, what)
-
-
-#: Errors from which a producer learns that another one has taken over its transactional id.
-FENCED: Final = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    }
-)
 
 
 def producer_error(error_code: int, what: str) -> KafkaError:

@@ -56,6 +56,9 @@ _KAFKAS_PROVIDERS: Final[Mapping[str, str]] = {
     f"org.apache.kafka.common.config.provider.{java}ConfigProvider": name
     for java, name in {"EnvVar": "env", "File": "file", "Directory": "dir"}.items()
 }
+MAX_BYTES: Final = 1 << 20
+#: Opening a pipe must not wait for a writer, and a terminal must not become the controlling one.
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class NotAllowedError(ValueError):
@@ -146,11 +149,6 @@ class AllowLists:
 def allow_lists() -> AllowLists:
     """Return the allow-lists of this process."""
     return AllowLists(os.environ)
-
-
-MAX_BYTES: Final = 1 << 20
-#: Opening a pipe must not wait for a writer, and a terminal must not become the controlling one.
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def read_named_file(path: Path | str, *, max_bytes: int = MAX_BYTES) -> bytes:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 #: A larger response is refused as not being one of Kafka's; a first batch always comes whole.
 _MOST_BYTES: Final = 100 * 1024 * 1024
+_BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
 
 
 class FetchAnswer(NamedTuple):
@@ -197,8 +198,6 @@ class FetchCalls:
 
 
 T = TypeVar("T")
-
-_BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
 
 
 class PartitionIds(NamedTuple):

@@ -38,6 +38,19 @@ FETCH_GROUP: Final = "consumer-fetch-manager-metrics"
 _NO_REPLICA: Final = -1
 #: Seconds after the last fetch of a topic for which its metrics stay; Java never removes them.
 _TOPIC_EXPIRATION: Final = 3600.0
+CONSUMER_GROUP: Final = "consumer-metrics"
+COORDINATOR_GROUP: Final = "consumer-coordinator-metrics"
+#: The value of a time ago if there was no such event.
+NEVER_HAPPENED: Final = -1
+_SECONDS_PER_HOUR: Final = 3600.0
+_MS_PER_SECOND: Final = 1000
+_HEARTBEATS: Final = frozenset({ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT})
+#: The methods of a rebalance listener, and the names of their metrics.
+_CALLBACKS: Final = {
+    "on_partitions_revoked": "partition-revoked-latency",
+    "on_partitions_assigned": "partition-assigned-latency",
+    "on_partitions_lost": "partition-lost-latency",
+}
 
 
 class _Fetched(NamedTuple):
@@ -249,21 +262,6 @@ class FetchedTotals:
         self._totals[partition.topic] = all_bytes + size, all_records + records
         if not self._unread:
             self._metrics.fetch_read(self._totals)
-
-
-CONSUMER_GROUP: Final = "consumer-metrics"
-COORDINATOR_GROUP: Final = "consumer-coordinator-metrics"
-#: The value of a time ago if there was no such event.
-NEVER_HAPPENED: Final = -1
-_SECONDS_PER_HOUR: Final = 3600.0
-_MS_PER_SECOND: Final = 1000
-_HEARTBEATS: Final = frozenset({ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT})
-#: The methods of a rebalance listener, and the names of their metrics.
-_CALLBACKS: Final = {
-    "on_partitions_revoked": "partition-revoked-latency",
-    "on_partitions_assigned": "partition-assigned-latency",
-    "on_partitions_lost": "partition-lost-latency",
-}
 
 
 class CoordinatorMetrics:

@@ -44,6 +44,8 @@ from spark_kafka_sink.record.arrow.schema import arrow_schema
 if TYPE_CHECKING:
     from spark_kafka_sink.config.offset_specs import Selection
 
+logger = logging.getLogger(__name__)
+
 #: "earliest", "latest", a time, or an offset or a time for each partition.
 Position: TypeAlias = "str | datetime | Mapping[TopicPartition | int, int | datetime]"
 #: A position that was checked: an offset or a time for all partitions, or for each of some.
@@ -55,6 +57,15 @@ _NAMED: Final = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 _POSITION: Final = (
     '"earliest", "latest", a datetime, or a mapping of partitions to offsets or datetimes'
 )
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+#: Seconds for a thread that has just received a batch, to ask for the next one and fail. Nothing
+#: shows whether there is such a thread; it needs microseconds.
+_LAST_CALLS: Final = 0.05
+#: Seconds between two looks at a batch that is being read, and how often to look: no answer of a
+#: broker is waited for, so it takes as long as the decoding of an answer.
+_LOOK_AGAIN: Final = 0.1
+_MOST_LOOKS: Final = 100
 
 
 def consumer_config(
@@ -200,19 +211,6 @@ def _checked_time(name: str, time: datetime) -> datetime:
             f"{name} must have a time zone, such as datetime(2026, 1, 1, tzinfo=timezone.utc)"
         )
     return time
-
-
-logger = logging.getLogger(__name__)
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-#: Seconds for a thread that has just received a batch, to ask for the next one and fail. Nothing
-#: shows whether there is such a thread; it needs microseconds.
-_LAST_CALLS: Final = 0.05
-#: Seconds between two looks at a batch that is being read, and how often to look: no answer of a
-#: broker is waited for, so it takes as long as the decoding of an answer.
-_LOOK_AGAIN: Final = 0.1
-_MOST_LOOKS: Final = 100
 
 
 class OpenRead:

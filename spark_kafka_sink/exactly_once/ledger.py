@@ -64,27 +64,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.admin.records import KeyValue
 
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """A timeout shared by many requests; `clock` returns seconds, and is never set back."""
-
-    clock: Callable[[], float]
-    ends_at: float
-
-    @classmethod
-    def of(cls, clock: Callable[[], float], seconds: float) -> Budget:
-        """Start a budget of this many seconds now."""
-        return cls(clock, clock() + seconds)
-
-    def left(self, what: str) -> float:
-        """Return the seconds left; raise KafkaTimeoutError, naming `what`, if there are none."""
-        left = self.ends_at - self.clock()
-        if left <= 0:
-            raise KafkaTimeoutError(f"{what} timed out")
-        return left
-
-
 logger = logging.getLogger(__name__)
 
 #: Seconds to wait for the marker of an append. A later marker is not lost: the driver starts again
@@ -111,6 +90,26 @@ _TOPIC_CONFIGS: Final = {
     "segment.bytes": str(16 * 1024 * 1024),
     "min.cleanable.dirty.ratio": "0.1",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A timeout shared by many requests; `clock` returns seconds, and is never set back."""
+
+    clock: Callable[[], float]
+    ends_at: float
+
+    @classmethod
+    def of(cls, clock: Callable[[], float], seconds: float) -> Budget:
+        """Start a budget of this many seconds now."""
+        return cls(clock, clock() + seconds)
+
+    def left(self, what: str) -> float:
+        """Return the seconds left; raise KafkaTimeoutError, naming `what`, if there are none."""
+        left = self.ends_at - self.clock()
+        if left <= 0:
+            raise KafkaTimeoutError(f"{what} timed out")
+        return left
 
 
 def ensure_ledger_topic(

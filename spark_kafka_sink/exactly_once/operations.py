@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _UNFINISHED = (WriteState.DECIDED, WriteState.MIXED)
 _PREPARING = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_RETRIABLE = (LedgerFencedError, LedgerOutcomeUnknownError)
 
 
 class Holder(NamedTuple):
@@ -191,9 +192,6 @@ def open_seconds(transaction: TransactionDescription, now_ms: int) -> float | No
     if transaction.start_time_ms is None:
         return None
     return max(now_ms - transaction.start_time_ms, 0) / 1000
-
-
-_RETRIABLE = (LedgerFencedError, LedgerOutcomeUnknownError)
 
 
 def undecided_open(

@@ -60,6 +60,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.driver_client import DriverClient
     from spark_kafka_sink.exactly_once.recovery import OpenTransaction
 
+logger = logging.getLogger(__name__)
+
+_RETRIABLE: Final = (LedgerFencedError, LedgerOutcomeUnknownError)
+#: The most jobs that one plan drops from the ledger: a plan after a long pause must not take long.
+MAX_FORGOTTEN: Final = 500
+
 
 class Point(Enum):
     """A named point of the protocol at which a driver can die; reported right after that step.
@@ -92,13 +98,6 @@ class Point(Enum):
     ABORT_FENCED = "abort: ledger fenced and read"
     #: Abort: no older driver can decide any more; nothing is aborted yet.
     ABORT_CLAIMED = "abort: claimed"
-
-
-logger = logging.getLogger(__name__)
-
-_RETRIABLE: Final = (LedgerFencedError, LedgerOutcomeUnknownError)
-#: The most jobs that one plan drops from the ledger: a plan after a long pause must not take long.
-MAX_FORGOTTEN: Final = 500
 
 
 class TwoPhaseCommit:

@@ -33,6 +33,7 @@ BUILT_IN_REPORTERS: Final[Mapping[str, Callable[[], MetricsReporter]]] = {
 _REPORTER_METHODS: Final = ("init", "metric_change", "metric_removal", "close")
 
 SensorsT = TypeVar("SensorsT", bound="tuple[Sensor, ...]")
+_MS_PER_SECOND: Final = 1000
 
 
 class MetricGroup:
@@ -168,9 +169,6 @@ def _reporter(reference: PluginReference, plug_ins: PlugIns) -> MetricsReporter:
             f"{', '.join(missing)}() (see metrics.reporter.MetricsReporter)"
         )
     return cast("MetricsReporter", loaded)
-
-
-_MS_PER_SECOND: Final = 1000
 
 
 class _NodeSensors(NamedTuple):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The shortest window, in seconds: one with metrics.sample.window.ms=0 could hold no event.
 MIN_WINDOW: Final = 0.001
+#: A group has that many metrics at most, unless it has some for each topic or broker.
+_MAX_METRICS = 100
 
 
 class RecordingLevel(IntEnum):
@@ -181,10 +183,6 @@ class MetricsByName(dict[MetricName, KafkaMetric]):
         order = sorted(self, key=lambda name: (name.group, name.name, sorted(name.tags.items())))
         values = ((name, self[name].value()) for name in order)
         return [(name, value) for name, value in values if not math.isnan(value)]
-
-
-#: A group has that many metrics at most, unless it has some for each topic or broker.
-_MAX_METRICS = 100
 
 
 def _tags(name: MetricName) -> str:

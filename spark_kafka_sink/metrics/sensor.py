@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: The shortest time, in seconds, that a rate is computed over: a shorter one would give noise.
 _MIN_ELAPSED: Final = 0.001
+NANOSECONDS_PER_SECOND = 1e9
 
 
 class _Recent(NamedTuple):
@@ -200,9 +201,6 @@ class CumulativeCount:
     def measure(self, windows: SampledWindows, now: float) -> float:  # noqa: ARG002
         """Return the number since creation, independent of the windows."""
         return float(windows.count)
-
-
-NANOSECONDS_PER_SECOND = 1e9
 
 
 class Sensor:

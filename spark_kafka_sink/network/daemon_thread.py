@@ -21,6 +21,9 @@ from spark_kafka_sink.network.timeout_check import done_by
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: The lifetime, in seconds, of a result that arrived after the last wait for it had timed out.
+KEPT_SECONDS: Final = 60.0
+
 
 def is_exiting() -> bool:
     """Return whether the main thread has ended, so that the process only finishes its work."""
@@ -77,10 +80,6 @@ def in_daemon_thread(
         problem.__cause__ = error
         done(Outcome(None, problem))
     return outcome
-
-
-#: The lifetime, in seconds, of a result that arrived after the last wait for it had timed out.
-KEPT_SECONDS: Final = 60.0
 
 
 class SharedCall:

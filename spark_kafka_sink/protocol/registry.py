@@ -38,6 +38,10 @@ from spark_kafka_sink.protocol.schema import (
 if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
+_INT32: Final = struct.Struct(">i")
+#: Kafka's headers have no tagged fields yet; a few unknown ones are skipped.
+_MAX_HEADER_ELEMENTS = 100
+
 
 @message
 class RequestHeader(Message):
@@ -129,9 +133,6 @@ SUPPORTED: Final = (
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
-_INT32: Final = struct.Struct(">i")
-#: Kafka's headers have no tagged fields yet; a few unknown ones are skipped.
-_MAX_HEADER_ELEMENTS = 100
 
 
 def declared_messages() -> list[tuple[type[AnyRequest], type[ApiResponse]]]:

@@ -17,6 +17,15 @@ from spark_kafka_sink.errors import AuthenticationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+#: Advice for a password that was refused.
+CHECK_LOGIN: Final = (
+    "Check username and password in sasl.jaas.config, and that the cluster has this user for this "
+    "mechanism"
+)
+#: Seconds before a token's end in which a broker's refusal is taken for a difference of the clocks.
+#: If something else is wrong, the next token is refused as well, and that is final.
+CLOCK_DIFFERENCE: Final = 5.0
+
 
 class SaslMechanism(StrEnum):
     """The supported mechanisms (`sasl.mechanism`).
@@ -30,18 +39,6 @@ class SaslMechanism(StrEnum):
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
     GSSAPI = "GSSAPI"
-
-
-#: Advice for a password that was refused.
-CHECK_LOGIN: Final = (
-    "Check username and password in sasl.jaas.config, and that the cluster has this user for this "
-    "mechanism"
-)
-
-
-#: Seconds before a token's end in which a broker's refusal is taken for a difference of the clocks.
-#: If something else is wrong, the next token is refused as well, and that is final.
-CLOCK_DIFFERENCE: Final = 5.0
 
 
 def moment(seconds: float) -> str:

@@ -30,6 +30,22 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+#: How many reports are kept of a session's batches, and of each query.
+KEPT: Final = 50
+#: The number of queries, and of sessions, whose reports are kept.
+KEPT_GROUPS: Final = 50
+#: The name of the data source.
+FORMAT: Final = "pykafka"
+#: The option of a read that asks for reports; its value is a request.
+REQUEST_OPTION: Final = "__reports"
+#: The column, and the entry of its metadata, in the answer.
+ANSWER: Final = "reports"
+_LOCAL_DIRECTORIES: Final = "SPARK_LOCAL_DIRS"
+_SESSION: Final = "SPARK_JOB_ARTIFACT_UUID"
+_NAME: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+_PRINTED: Final = "printed"
+_SAID: Final = "said"
+
 
 def replace_file(target: Path, text: str, *, durable: bool = True) -> None:
     """Replace `target` with `text`; raises OSError, which leaves `target` unchanged.
@@ -48,23 +64,6 @@ def replace_file(target: Path, text: str, *, durable: bool = True) -> None:
         with suppress(OSError):
             Path(temporary).unlink()
         raise
-
-
-#: How many reports are kept of a session's batches, and of each query.
-KEPT: Final = 50
-#: The number of queries, and of sessions, whose reports are kept.
-KEPT_GROUPS: Final = 50
-#: The name of the data source.
-FORMAT: Final = "pykafka"
-#: The option of a read that asks for reports; its value is a request.
-REQUEST_OPTION: Final = "__reports"
-#: The column, and the entry of its metadata, in the answer.
-ANSWER: Final = "reports"
-_LOCAL_DIRECTORIES: Final = "SPARK_LOCAL_DIRS"
-_SESSION: Final = "SPARK_JOB_ARTIFACT_UUID"
-_NAME: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
-_PRINTED: Final = "printed"
-_SAID: Final = "said"
 
 
 class ReportStore:

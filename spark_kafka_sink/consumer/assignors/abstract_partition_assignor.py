@@ -33,6 +33,7 @@ Topics: TypeAlias = Mapping[str, Sequence[frozenset[str]]]
 Subscriptions: TypeAlias = Mapping[str, "Subscription"]
 #: The partitions of each member.
 Partitions: TypeAlias = dict[str, list["TopicPartition"]]
+_NOWHERE: frozenset[str] = frozenset()
 
 
 class AbstractPartitionAssignor(ConsumerPartitionAssignor):
@@ -89,9 +90,6 @@ def uses_racks(member_racks: AbstractSet[str], partition_racks: Iterable[frozens
     return not all_racks.isdisjoint(member_racks) and any(
         replica_racks != all_racks for replica_racks in racks
     )
-
-
-_NOWHERE: frozenset[str] = frozenset()
 
 
 class RackInfo:

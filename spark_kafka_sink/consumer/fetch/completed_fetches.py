@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
+_NO_REPLICA: Final = -1
+
 
 @dataclass(slots=True, eq=False)
 class CompletedFetch:
@@ -145,9 +147,6 @@ class FetchBuffer:
         Source: AbstractFetch.hasAvailableFetches.
         """
         return any(subscriptions.is_fetchable(fetch.partition) for fetch in self._fetches)
-
-
-_NO_REPLICA: Final = -1
 
 
 class FetchOutcome(Enum):

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.protocol.messages.fetch import FetchResponse, PartitionData
 
+logger = logging.getLogger(__name__)
+
 
 class FetchPlan(NamedTuple):
     """The requests to send now."""
@@ -142,9 +144,6 @@ class _NodeChoice:
             self.needs_metadata = True
         # Its address may have changed; a broker gets one request, whichever partitions are read.
         return self._nodes.get(leader.node_id, leader)
-
-
-logger = logging.getLogger(__name__)
 
 
 class Fetcher:

@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.protocol.messages.fetch import PartitionData
 
+#: How often a log must be found to be too short before that is believed.
+ASKS_UNTIL_SHORT: Final = 3
+#: Empty answers, each with a high watermark past the range, after which nothing may be left.
+EMPTY_UNTIL_DONE: Final = 2
+#: Seconds for which a topic must be gone before that is believed: a broker that has just started
+#: may not know every topic.
+GONE_SECONDS: Final = 3.0
+#: The metadata responses that must say so meanwhile.
+GONE_ANSWERS: Final = 2
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
@@ -185,17 +195,6 @@ class Rows(NamedTuple):
     start: int
     #: Nor are records from this offset on.
     end: int
-
-
-#: How often a log must be found to be too short before that is believed.
-ASKS_UNTIL_SHORT: Final = 3
-#: Empty answers, each with a high watermark past the range, after which nothing may be left.
-EMPTY_UNTIL_DONE: Final = 2
-#: Seconds for which a topic must be gone before that is believed: a broker that has just started
-#: may not know every topic.
-GONE_SECONDS: Final = 3.0
-#: The metadata responses that must say so meanwhile.
-GONE_ANSWERS: Final = 2
 
 
 class _Doubt(Enum):

@@ -53,6 +53,11 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
     from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
 
+#: How often a join that has failed is repeated at once, where Java always repeats it at once.
+_QUICK_JOINS = 3
+#: Seconds by which the timeout of JoinGroup exceeds that of a rebalance.
+_JOIN_TIMEOUT_LAPSE: Final = 5.0
+
 
 class ClassicMemberState(Enum):
     """The states of a member in the classic protocol (AbstractCoordinator.MemberState)."""
@@ -80,12 +85,6 @@ CLASSIC_TRANSITIONS: dict[ClassicMemberState, frozenset[ClassicMemberState]] = {
 }
 #: The states in which the member belongs to a generation, and sends heartbeats.
 JOINED: Final = frozenset({_S.COMPLETING_REBALANCE, _S.STABLE})
-
-
-#: How often a join that has failed is repeated at once, where Java always repeats it at once.
-_QUICK_JOINS = 3
-#: Seconds by which the timeout of JoinGroup exceeds that of a rebalance.
-_JOIN_TIMEOUT_LAPSE: Final = 5.0
 
 
 class HeartbeatTimer:

@@ -61,6 +61,11 @@ if TYPE_CHECKING:
 _S = MemberState
 #: The states whose heartbeat does not wait for the interval.
 _URGENT: Final = frozenset({_S.JOINING, _S.ACKNOWLEDGING, _S.LEAVING})
+#: The advice if the brokers support the protocol, but not subscriptions by a pattern of RE2.
+PATTERN_ADVICE = (
+    "Upgrade the brokers to Kafka 4.0, or subscribe with a compiled pattern of Python, which this "
+    "client evaluates"
+)
 
 
 class HeartbeatAction(Enum):
@@ -128,11 +133,6 @@ HEARTBEAT_ADVICE: Mapping[int, str] = {
     _E.FENCED_INSTANCE_ID: "Give each consumer of the group a group.instance.id of its own, and "
     "create a new consumer",
 }
-#: The advice if the brokers support the protocol, but not subscriptions by a pattern of RE2.
-PATTERN_ADVICE = (
-    "Upgrade the brokers to Kafka 4.0, or subscribe with a compiled pattern of Python, which this "
-    "client evaluates"
-)
 
 
 def heartbeat_action(code: int) -> HeartbeatAction:

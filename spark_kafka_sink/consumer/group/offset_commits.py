@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.protocol.messages.offset_fetch import OffsetFetchResponse
 
+logger = logging.getLogger(__name__)
+
+#: The errors of topics that were deleted, for which no automatic commit waits.
+DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
 
 class FetchedOffsets(NamedTuple):
     """The offsets of one group in an OffsetFetch response."""
@@ -111,12 +116,6 @@ def read_fetched(
 
 def _have_ids(partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID]) -> bool:
     return all(topic_ids.get(partition.topic, ZERO_UUID) != ZERO_UUID for partition in partitions)
-
-
-logger = logging.getLogger(__name__)
-
-#: The errors of topics that were deleted, for which no automatic commit waits.
-DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class PreparedCommit(NamedTuple):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import TopicPartition
 
+_NO_TOPICS: Final[frozenset[str]] = frozenset()
+
 
 class SubscriptionType(Enum):
     """Kafka's types of a subscription (SubscriptionState.SubscriptionType)."""
@@ -36,7 +38,6 @@ class SubscriptionType(Enum):
 _T = SubscriptionType
 #: The types with which a group assigns the partitions.
 _AUTO: Final = frozenset({_T.AUTO_TOPICS, _T.AUTO_PATTERN, _T.AUTO_PATTERN_RE2J})
-_NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
 class Subscription:

@@ -16,6 +16,12 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+#: Partitions of the first two (offsets.topic.num.partitions, transaction.state.log.num.partitions).
+COORDINATOR_PARTITIONS = 50
+_NATIVE_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 
 def validate_topic_name(name: str) -> None:
@@ -36,14 +42,6 @@ def validate_topic_name(name: str) -> None:
 def collision_key(name: str) -> str:
     """Return a key shared by names whose metrics would collide (Topic.unifyCollisionChars)."""
     return name.replace(".", "_")
-
-
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
-#: Partitions of the first two (offsets.topic.num.partitions, transaction.state.log.num.partitions).
-COORDINATOR_PARTITIONS = 50
-_NATIVE_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 
 def coordinator_partition(key: str) -> int:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
     from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
 
+#: The protocol type of consumers, whose metadata is a subscription.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
 
 class GroupState(StrEnum):
     """The state of a group (ClassicGroupState), with its name in DescribeGroups and ListGroups."""
@@ -78,10 +81,6 @@ class RequestSender:
     client_host: str
     #: The version of the request.
     version: int
-
-
-#: The protocol type of consumers, whose metadata is a subscription.
-CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...]:

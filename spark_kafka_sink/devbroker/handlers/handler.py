@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 EndpointT = TypeVar("EndpointT")
 ResultT = TypeVar("ResultT")
 RequestT = TypeVar("RequestT", bound=AnyRequest)
+#: The values of fields without a default; a number is 0.
+_EMPTY: Final[Mapping[type, object]] = {Array: (), BytesType: b"", String: ""}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -259,8 +261,6 @@ _NAMES: Final = frozenset(
         "transactional_id",
     }
 )
-#: The values of fields without a default; a number is 0.
-_EMPTY: Final[Mapping[type, object]] = {Array: (), BytesType: b"", String: ""}
 
 
 def failed_result(

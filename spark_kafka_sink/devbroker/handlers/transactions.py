@@ -71,6 +71,13 @@ _RETRIABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+#: Of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn.
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+#: Of InitProducerId.
+_FIRST_INIT_VERSION_WITH_PRODUCER_FENCED = 4
+#: The steps that matching may take.
+_MAX_WORK = 2_000_000
+_NO_OFFSET = -1
 
 
 class TransactionalBatch(NamedTuple):
@@ -169,14 +176,7 @@ def as_write_error(code: ErrorCode, *, adds: bool, knows_abortable: bool) -> Err
     return code
 
 
-#: Of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn.
-_FIRST_VERSION_WITH_PRODUCER_FENCED = 2
-#: Of InitProducerId.
-_FIRST_INIT_VERSION_WITH_PRODUCER_FENCED = 4
-#: The steps that matching may take.
-_MAX_WORK = 2_000_000
 _STATE_NAMES = frozenset(str(state) for state in TransactionState)
-_NO_OFFSET = -1
 
 
 def _check_coordinator(context: RequestContext, transactional_id: str) -> None:

@@ -33,6 +33,8 @@ _TIME_ENTRY = struct.Struct(">qi")
 #: The largest difference between an offset and its segment's base offset that fits in an index.
 MAX_RELATIVE_OFFSET = 2**31 - 1
 NO_TIMESTAMP = -1
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
 
 
 class IndexFile:
@@ -240,10 +242,6 @@ class TimeIndex:
         if index < 0:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return TimestampOffset(self._timestamps[index], self._offsets[index])
-
-
-_ENTRY = struct.Struct(">hqqqq")
-_VERSION = 0
 
 
 class AbortedTxn(NamedTuple):

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 _BASE_OFFSET = struct.Struct(">q")
 _PARTITION_LEADER_EPOCH = struct.Struct(">i")
 _PARTITION_LEADER_EPOCH_POSITION = 12
+_READ_BYTES = 8 * 1024 * 1024
 
 
 class AppendResult(NamedTuple):
@@ -525,9 +526,6 @@ class PartitionLog:
         if index + 1 < len(self._base_offsets):
             return self._base_offsets[index + 1]
         return self.log_end_offset
-
-
-_READ_BYTES = 8 * 1024 * 1024
 
 
 def committed_records(log: PartitionLog) -> Iterator[Record]:

@@ -53,6 +53,11 @@ MAX_EPOCH = 2**15 - 1
 _EPOCH_BUMP_VERSION = 2
 #: The maximum number of batches in flight from a producer to one partition (KAFKA-5494).
 NUM_BATCHES_TO_RETAIN = 5
+_VERSION = 1
+#: version and CRC
+_HEADER = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_NONE = -1
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
@@ -397,10 +402,6 @@ class ProducerStateManager:
             )
 
 
-_VERSION = 1
-#: version and CRC
-_HEADER = struct.Struct(">hI")
-_COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(
     ">"
     "q"  # producerId
@@ -412,7 +413,6 @@ _ENTRY = struct.Struct(
     "i"  # coordinatorEpoch
     "q"  # currentTxnFirstOffset
 )
-_NONE = -1
 
 
 def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.net.connection import Connection
 
+logger = logging.getLogger(__name__)
+
 #: The key that connections watch which wait for others to be read.
 ROOM: Final = "room for unread answers"
 #: How long a client may read nothing while others wait for room.
 STALLED_SECONDS: Final = 5.0
+#: A connection whose last request took longer than this enters a lane for the next one. Few
+#: requests of well-behaved clients do.
+LONG_SECONDS: Final = 0.02
 
 
 class _Unread(NamedTuple):
@@ -95,13 +100,6 @@ class UnreadAnswers:
         removed = self._connections.pop(connection, None)
         if removed is not None:
             self.bytes -= removed.bytes
-
-
-logger = logging.getLogger(__name__)
-
-#: A connection whose last request took longer than this enters a lane for the next one. Few
-#: requests of well-behaved clients do.
-LONG_SECONDS: Final = 0.02
 
 
 class Lane:

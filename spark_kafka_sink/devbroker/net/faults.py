@@ -51,6 +51,13 @@ if TYPE_CHECKING:
 
 #: The bytes of size and correlation id.
 _AFTER_CORRELATION_ID = 8
+#: The APIs with the partitions that these actions affect.
+_READS = frozenset({ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
+_API_KEYS: dict[type, frozenset[ApiKey]] = {
+    PartitionError: _READS,
+    OmitPartitions: _READS,
+    AlterRecords: frozenset({ApiKey.FETCH}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +232,6 @@ Action: TypeAlias = (
 )
 
 _ACTIONS = get_args(Action)
-
-#: The APIs with the partitions that these actions affect.
-_READS = frozenset({ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
-_API_KEYS: dict[type, frozenset[ApiKey]] = {
-    PartitionError: _READS,
-    OmitPartitions: _READS,
-    AlterRecords: frozenset({ApiKey.FETCH}),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,12 @@ MECHANISMS_WITH_PASSWORDS = (
     SaslMechanism.SCRAM_SHA_256,
     SaslMechanism.SCRAM_SHA_512,
 )
+LOOPBACK = "127.0.0.1"
+MAX_PORT = 65_535
+WITH_TLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
+WITH_SASL = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
+USERS_VARIABLE = "DEVBROKER_SASL_USERS"
+KEY_PASSWORD_VARIABLE = "DEVBROKER_TLS_KEY_PASSWORD"  # noqa: S105 - where to find it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +110,6 @@ def read_users(text: str, source: str) -> dict[str, str]:
     return users
 
 
-LOOPBACK = "127.0.0.1"
-MAX_PORT = 65_535
-WITH_TLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
-WITH_SASL = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """One listener; its repr contains no secrets.
@@ -169,10 +169,6 @@ def check_listeners(listeners: Sequence[Listener]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two listeners are named {name}: give them different names")
-
-
-USERS_VARIABLE = "DEVBROKER_SASL_USERS"
-KEY_PASSWORD_VARIABLE = "DEVBROKER_TLS_KEY_PASSWORD"  # noqa: S105 - where to find it
 
 
 def add_listener_arguments(parser: ArgumentParser) -> None:

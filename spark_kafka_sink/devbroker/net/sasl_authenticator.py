@@ -60,6 +60,7 @@ _FIRST_VERSION_WITH_HEADERS = 1
 _MIN_REAUTHENTICATION_INTERVAL = 1.0
 #: What an answer can hold; a token may claim to last longer.
 _LONGEST_LIFETIME_MS = 2**63 - 1
+_FIRST: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE})
 
 
 class SaslState(StrEnum):
@@ -95,7 +96,6 @@ TRANSITIONS: Final[Mapping[SaslState, frozenset[SaslState]]] = MappingProxyType(
     }
 )
 
-_FIRST: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE})
 
 #: The requests that each state accepts. After a SaslHandshake of version 0, the client's messages
 #: come without any header instead of in SaslAuthenticate requests.

@@ -20,6 +20,10 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
 
+#: From this transaction.version, the end of every transaction bumps the epoch (KIP-890).
+EPOCH_BUMP_VERSION = 2
+_NO_TIME = -1
+
 
 class TransactionState(StrEnum):
     """The state of a transactional id, with its name in DescribeTransactions.
@@ -73,11 +77,6 @@ PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_
 EXPIRABLE = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
-
-
-#: From this transaction.version, the end of every transaction bumps the epoch (KIP-890).
-EPOCH_BUMP_VERSION = 2
-_NO_TIME = -1
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:

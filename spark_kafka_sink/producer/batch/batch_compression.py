@@ -33,6 +33,11 @@ COMPRESSION_RATIO_IMPROVING_STEP: Final = 0.005
 COMPRESSION_RATIO_DETERIORATE_STEP: Final = 0.05
 #: The estimate before the first batch.
 INITIAL_RATIO: Final = 1.0
+#: A closed batch may exceed batch.size by this factor (a broker's default message.max.bytes exceeds
+#: our default batch.size by as much); a larger one is split before it gets a sequence number.
+OVERSHOOT = 1.048
+#: Our own batches never decompress to more; the limit only bounds the effect of a bug.
+MAX_UNCOMPRESSED_BYTES = 2**31 - 1
 
 
 class CompressionRatioEstimator:
@@ -78,13 +83,6 @@ class CompressionRatioEstimator:
         """Set the estimate, as after splitting a batch that was too large."""
         with self._lock:
             self._ratios[topic, compression] = ratio
-
-
-#: A closed batch may exceed batch.size by this factor (a broker's default message.max.bytes exceeds
-#: our default batch.size by as much); a larger one is split before it gets a sequence number.
-OVERSHOOT = 1.048
-#: Our own batches never decompress to more; the limit only bounds the effect of a bug.
-MAX_UNCOMPRESSED_BYTES = 2**31 - 1
 
 
 def split_records(

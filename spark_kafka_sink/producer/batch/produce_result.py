@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+NO_LOG_APPEND_TIME = -1
 
 
 class RefusedRecord(NamedTuple):
@@ -39,7 +40,6 @@ class RefusedRecord(NamedTuple):
 #: By index in the batch.
 RefusedRecords: TypeAlias = "Mapping[int, RefusedRecord]"
 
-NO_LOG_APPEND_TIME = -1
 
 #: Calls callbacks, now or later.
 CallLater: TypeAlias = "Callable[[Callable[[], object]], object]"

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.record.columns import RecordColumns
 
+logger = logging.getLogger(__name__)
+
+_UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+
 
 class TransactionalPart(NamedTuple):
     """The fields that an exactly-once write adds to a task's message."""
@@ -82,11 +86,6 @@ class KafkaCommitMessage(WriterCommitMessage):
     def is_replay(self) -> bool:
         """Whether nothing was written because the batch is already committed."""
         return self.transactional is not None and self.transactional.is_replay
-
-
-logger = logging.getLogger(__name__)
-
-_UNKNOWN_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
 Start: TypeAlias = "Callable[[ProducerConfig], KafkaProducer]"

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 #: The maximum number of columns that a message lists.
 _MOST_LISTED: Final = 10
 TEXT: Final = (StringType, CharType, VarcharType)
+_CAST: Final = "cast it to string, or encode a struct with to_json or to_avro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,6 @@ def _is_headers(kind: DataType) -> bool:
     )
 
 
-_CAST: Final = "cast it to string, or encode a struct with to_json or to_avro"
 #: Column -> its types, or the predicate for its type; their name, and how to convert to it.
 _COLUMNS: Final[
     dict[str, tuple[tuple[type[DataType], ...] | Callable[[DataType], bool], str, str]]
