@@ -198,8 +198,7 @@ PRODUCER_ONLY: Final = tuple(
 )
 
 
-#: The values of `group.protocol`.
-CLASSIC_PROTOCOL: Final = "classic"
+#: The value of group.protocol with which the broker assigns the partitions (KIP-848).
 CONSUMER_PROTOCOL: Final = "consumer"
 
 _BY_DURATION: Final = "by_duration:"

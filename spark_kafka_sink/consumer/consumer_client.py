@@ -37,7 +37,6 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
     from concurrent.futures import Future
-    from types import TracebackType
     from uuid import UUID
 
     from spark_kafka_sink.config.consumer_config import ConsumerConfig
@@ -241,12 +240,7 @@ class ConsumerClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

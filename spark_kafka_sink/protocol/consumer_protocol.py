@@ -8,12 +8,7 @@ fields, so its reader takes it for the highest that it knows and ignores the res
 
 from __future__ import annotations
 
-from typing import Final
-
 from spark_kafka_sink.protocol.schema import *
-
-#: The protocol type of consumer groups in JoinGroup.
-PROTOCOL_TYPE: Final = "consumer"
 
 
 @message

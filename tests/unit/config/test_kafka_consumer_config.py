@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.config.consumer_config import (
-    CLASSIC_PROTOCOL,
     CONSUMER_PROTOCOL,
     KAFKA_CONSUMER_CONFIG_DEF,
     REFUSED_KAFKA_CONSUMER,
@@ -45,7 +44,7 @@ def refusal(settings, prefix=""):
 def test_the_defaults_are_those_of_java():
     """The defaults are Java's, but for topics that are not created and the socket buffers."""
     made = config({"group.id": "billing"})
-    assert ("billing", None, CLASSIC_PROTOCOL, None) == (
+    assert ("billing", None, "classic", None) == (
         made.group_id,
         made.group_instance_id,
         made.group_protocol,
