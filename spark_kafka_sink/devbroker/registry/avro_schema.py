@@ -5,7 +5,7 @@ defined twice if both definitions are equal. With `strict`, as for a schema that
 names have ASCII letters, digits and underscores only, and defaults must fit their fields.
 
 A type is an object that its parts may lead back to, so types are compared by identity, and
-`same_schema` compares what they say. Nothing changes a type once it is parsed.
+`same_schema` compares their content. Nothing changes a type once it is parsed.
 
 Differences from Java: a schema of more than `MOST_LEVELS` levels and comments in the JSON are
 refused.
@@ -165,7 +165,7 @@ def types_of(schema: AvroType) -> Iterator[AvroType]:
 
 
 def same_schema(first: AvroType, second: AvroType) -> bool:
-    """Return whether two schemas are equal in all that they say, documentation included."""
+    """Return whether two schemas are equal; documentation and aliases have no meaning."""
     seen = {(id(first), id(second))}
     pending = [(first, second)]
     while pending:
@@ -182,27 +182,22 @@ def same_schema(first: AvroType, second: AvroType) -> bool:
 
 
 def _content(schema: AvroType) -> tuple[object, ...]:
-    """Return what a type says, without its parts; the order of properties has no meaning."""
+    """Return what Java's `Schema.equals` compares of a type, without its parts."""
     return (
         schema.full_name,
         schema.type,
-        schema.doc,
-        frozenset(schema.aliases),
         _sorted_json(schema.properties),
         schema.symbols,
-        schema.default_symbol,
         schema.size,
         [
             (
-                record_field.name,
-                record_field.default is ABSENT,
-                _sorted_json(None if record_field.default is ABSENT else record_field.default),
-                record_field.doc,
-                record_field.order,
-                frozenset(record_field.aliases),
-                _sorted_json(record_field.properties),
+                field.name,
+                field.default is ABSENT,
+                _sorted_json(None if field.default is ABSENT else field.default),
+                field.order,
+                _sorted_json(field.properties),
             )
-            for record_field in schema.fields
+            for field in schema.fields
         ],
     )
 

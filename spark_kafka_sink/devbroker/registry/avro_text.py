@@ -42,6 +42,7 @@ _TYPES_OF: Final = {
 #: Java writes a double in this range without an exponent.
 _PLAIN_FROM: Final = 1e-3
 _PLAIN_BELOW: Final = 1e7
+_INT64: Final = 2**63
 #: The digits of a float32 of which the fewest that distinguish it are used.
 _FLOAT_DIGITS: Final = range(1, 10)
 
@@ -230,29 +231,24 @@ class _NormalDefaults:
 
 
 def _normal_number(value: float, kind: str) -> Json:
-    if kind in {"int", "long"} and isinstance(value, int):
-        return value
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        return ABSENT
+    if kind in {"int", "long"}:
+        return value if isinstance(value, int) else ABSENT
     if kind not in {"float", "double"}:
         return ABSENT
-    try:
-        number = float(value)
-        return _as_float32(number) if kind == "float" else number
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    return _as_float32(float(value)) if kind == "float" else float(value)
 
 
 def _as_float32(number: float) -> float:
     """Return the number with the fewest digits that is the same float32."""
-    rounded = struct.unpack("f", struct.pack("f", number))[0]
+    try:
+        packed = struct.pack("f", number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    (rounded,) = struct.unpack("f", packed)
     candidates = (float(f"{rounded:.{digits}g}") for digits in _FLOAT_DIGITS)
-    return next(
-        (
-            candidate
-            for candidate in candidates
-            if struct.pack("f", candidate) == struct.pack("f", rounded)
-        ),
-        number,
-    )
+    return next((found for found in candidates if struct.pack("f", found) == packed), number)
 
 
 def _java_json(value: Json) -> str:

@@ -611,6 +611,34 @@ def _get_versions_by_id(call: _Call) -> _Result:
     return _Result(call.page(found))
 
 
+def _with_guid(call: _Call) -> list[SchemaVersion]:
+    """Return the first version of each context that has a guid."""
+    (guid,) = call.places
+    every = (
+        version
+        for subject in call.state.subject_names(parse_subject(":*:"))
+        for version in call.state.versions(subject, deleted=True)
+        if version.guid == guid
+    )
+    return list({parse_subject(version.subject).context: version for version in every}.values())
+
+
+def _get_by_guid(call: _Call) -> _Result:
+    found = _with_guid(call)
+    if not found:
+        raise RegistryErrorCode.SCHEMA_ID_NOT_FOUND.error(call.places[0])
+    return _Result(_content(_formatted(call, found[0])))
+
+
+def _get_ids_by_guid(call: _Call) -> _Result:
+    return _Result(
+        [
+            {"context": parse_subject(version.subject).context, "id": version.schema_id}
+            for version in _with_guid(call)
+        ]
+    )
+
+
 def _list_schemas(call: _Call) -> _Result:
     prefix = parse_subject(call.text("subjectPrefix"))
     found: list[SchemaVersion] = []
@@ -803,6 +831,8 @@ ROUTES: Final = tuple(
         ("GET /schemas/ids/{id}/schema", _get_text_by_id),
         ("GET /schemas/ids/{id}/subjects", _get_subjects_by_id),
         ("GET /schemas/ids/{id}/versions", _get_versions_by_id),
+        ("GET /schemas/guids/{guid}", _get_by_guid),
+        ("GET /schemas/guids/{guid}/ids", _get_ids_by_guid),
         ("POST /compatibility/subjects/{subject}/versions", _check_all_versions),
         ("POST /compatibility/subjects/{subject}/versions/{version}", _check_version),
         ("GET /config", _get_config),

@@ -73,6 +73,18 @@ def test_a_schema_is_found_by_its_id(api):
     assert json.loads(V1) == ask(api, "GET /schemas/ids/1/schema").body
 
 
+def test_a_schema_is_found_by_its_guid(api):
+    """A guid leads to the text, and to the id in each context."""
+    guid = ask(api, REGISTER, {"schema": V1}).body["guid"]
+    register(api, V2, ":.test:a")
+    register(api, V1, ":.test:b")
+    assert json.loads(V1) == json.loads(ask(api, f"GET /schemas/guids/{guid}").body["schema"])
+    assert Answer(200, [{"context": ".test", "id": 2}, {"context": ".", "id": 1}]) == ask(
+        api, f"GET /schemas/guids/{guid}/ids"
+    )
+    assert (404, 40403) == code(ask(api, "GET /schemas/guids/none"))
+
+
 def test_the_largest_id_is_returned_on_request(api):
     """With fetchMaxId the response has the largest id that was assigned."""
     register(api, V1)
