@@ -78,7 +78,7 @@ def _schema(arrow_type: Any, name: str, namespace: str, path: str, level: int) -
         item = _optional(kind.value_field, name, namespace, f"{path}[]", level)
         return {"type": "array", "items": item}
     if pa.types.is_map(kind) and is_any_string(value_type(kind.key_type)):
-        item = _optional(kind.item_field, name, namespace, f"{path}.value", level)
+        item = _optional(kind.item_field, name, namespace, f"{path}{{}}", level)
         return {"type": "map", "values": item}
     schema = _leaf(kind, full_name)
     if schema is None:

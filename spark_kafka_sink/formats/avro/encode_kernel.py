@@ -236,7 +236,7 @@ def _encode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                     if not is_ascii(source, size) and not is_utf8(source, size):
                         task.slot = slot
                         return -_NOT_UTF8
-                elif op == _FIXED and size != second:
+                elif op == _FIXED and second >= 0 and size != second:
                     task.slot = slot
                     task.detail = size
                     return -_WRONG_SIZE
@@ -270,8 +270,9 @@ def _encode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 size = second
                 if size < 0:
                     size = _decimal_bytes(low, high)
-                    store_uint8(position, size << 1)
-                    position += 1
+                    if second == -1:
+                        store_uint8(position, size << 1)
+                        position += 1
                 elif size > limit - position:
                     task.detail = size
                     return -_GROW

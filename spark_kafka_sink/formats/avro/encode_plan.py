@@ -48,8 +48,8 @@ Each operation has four numbers:
 | `BOOLEAN` | slot | write a byte |
 | `SCALED` | slot, scale | check an integer, multiply and divide it, write it |
 | `TEXT` `BYTES` | slot | write length and bytes; a text must be UTF-8 |
-| `FIXED` | slot, size | write bytes |
-| `DECIMAL` | slot, size or -1, limit | write a number below the limit, big-endian |
+| `FIXED` | slot, size or -1 | write bytes, with -1 however many |
+| `DECIMAL` | slot, size, limit | write a number below the limit, big-endian |
 | `SYMBOL` | slot | write the index of a symbol; a negative one fails |
 | `STRUCT` | slot | write nothing |
 | `ITEMS` | slot, end | a list: the number of its items, and the first; or go behind it |
@@ -61,9 +61,10 @@ Each operation has four numbers:
 | `GO` | target | go to another operation |
 | `END` | | the payload is complete |
 
-The operations up to `ITEMS` fail where their slot is null. `scale` is the offset of four numbers of
-64 bits among the constants: the smallest integer and the largest, factor and divisor. A limit is
-one of 128 bits. `branches` are two numbers in one, see `both_branches`.
+The operations up to `ITEMS` fail where their slot is null. A decimal with the size -1 has a length
+before its bytes, with -2 it has none. `scale` is the offset of four numbers of 64 bits among the
+constants: the smallest integer and the largest, factor and divisor. A limit is one of 128 bits.
+`branches` are two numbers in one, see `both_branches`.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ import pyarrow as pa
 
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.columns import MOST_DIGITS
-from spark_kafka_sink.formats.avro.defaults import default_bytes
+from spark_kafka_sink.formats.avro.defaults import DefaultEncoder
 from spark_kafka_sink.formats.avro.plan import DAY, MOST_OPERATIONS, WIDTH
 from spark_kafka_sink.formats.avro.schema import (
     ABSENT,
@@ -92,7 +93,7 @@ from spark_kafka_sink.formats.avro.schema import (
     Record,
     Schema,
     Union,
-    describe,
+    shortened,
 )
 from spark_kafka_sink.record.default_record import encode_varint
 
@@ -128,6 +129,8 @@ class EncodeOp(IntEnum):
     GO = 19
 
 
+#: The size of a decimal of bytes without their length.
+_NO_LENGTH: Final = -2
 _DECIMAL_BYTES: Final = 16
 #: A union of more branches is refused, since `both_branches` has 15 bits for each.
 _MOST_BRANCHES: Final = 10_000
@@ -235,14 +238,20 @@ class EncodePlan:
     row_bytes: int
 
 
-def make_encode_plan(schema: Schema, arrow_type: Any, column: str = "value") -> EncodePlan:
+def make_encode_plan(
+    schema: Schema, arrow_type: Any, column: str = "value", *, bare_bytes: bool = False
+) -> EncodePlan:
     """Return the plan for arrays of a `pyarrow.DataType` as payloads of a writer's schema.
 
-    `column` is the name of the array in errors. Raises `SchemaError` if the schema does not have
+    `column` is the name of the array in errors. With `bare_bytes`, the payloads of the schema
+    "bytes" have no length before the bytes: so Confluent's serializers write them behind their
+    framing, and their deserializers read them. Raises `SchemaError` if the schema does not have
     all values of the type, or the plan would be too long.
     """
     compiler = _Compiler()
     source = compiler.value(schema, arrow_type, column, required=False)
+    if bare_bytes and schema.type == "bytes":
+        compiler.remove_length()
     compiler.emit(EncodeOp.END)
     return EncodePlan(
         arrow_type,
@@ -308,6 +317,7 @@ class _Compiler:
         self.sources: list[Source] = []
         self.row_bytes = 0
         self._slots = 0
+        self._defaults = DefaultEncoder()
         #: The lists that the next operation is in, and the most of any operation.
         self._lists = 0
         self.most_lists = 0
@@ -322,6 +332,15 @@ class _Compiler:
                 self.row_bytes += second
         self.program += (op, first, second, third)
         return self._next() - 1
+
+    def remove_length(self) -> None:
+        """Let the only operation write no length."""
+        op, slot, _, limit = self.program
+        self.program = (
+            [EncodeOp.DECIMAL, slot, _NO_LENGTH, limit]
+            if op == EncodeOp.DECIMAL
+            else [EncodeOp.FIXED, slot, -1, 0]
+        )
 
     def _next(self) -> int:
         return len(self.program) // WIDTH
@@ -393,7 +412,7 @@ class _Compiler:
         if isinstance(schema, Record) and pa.types.is_struct(kind):
             return self._record(schema, column)
         if isinstance(schema, Array) and is_any_list(kind):
-            return self._list(column, schema, {"[]": (schema.items, kind.value_type)})
+            return self._list(column, schema, "[]", [(schema.items, kind.value_type)])
         if isinstance(schema, Map) and pa.types.is_map(kind):
             return self._map(schema, column)
         if isinstance(schema, Enum) and is_any_string(kind):
@@ -416,13 +435,14 @@ class _Compiler:
         self.emit(leaf.op, column.slot, second, third)
         return self._source(column, schema, leaf.storage, cast=_cast(kind, leaf.stored))
 
-    def _list(self, column: _Place, schema: Schema, parts: dict[str, tuple[Schema, Any]]) -> Source:
+    def _list(
+        self, column: _Place, schema: Schema, name: str, parts: list[tuple[Schema, Any]]
+    ) -> Source:
         self._lists += 1
         self.most_lists = max(self.most_lists, self._lists)
         begin = self.emit(EncodeOp.ITEMS, column.slot)
         children = tuple(
-            self.value(part, arrow_type, f"{column.path}{name}")
-            for name, (part, arrow_type) in parts.items()
+            self.value(part, arrow_type, f"{column.path}{name}") for part, arrow_type in parts
         )
         self.emit(EncodeOp.ITEMS_END, column.slot, begin + 1)
         self._patch(begin, 2, self._next())
@@ -433,21 +453,38 @@ class _Compiler:
         key_type, item_type = column.kind.key_type, column.kind.item_type
         if not is_any_string(value_type(key_type)):
             raise _mismatch(column, schema, "has strings as keys")
-        parts = {".key": (Primitive("string"), key_type), ".value": (schema.values, item_type)}
-        return self._list(column, schema, parts)
+        parts = [(Primitive("string"), key_type), (schema.values, item_type)]
+        return self._list(column, schema, "{}", parts)
 
     def _record(self, schema: Record, column: _Place) -> Source:
         self.emit(EncodeOp.STRUCT, column.slot)
         children: dict[int, Source] = {}
         for field, position in _matched(schema, column):
             if position is None:
-                self._constant(_absent(schema, field, column))
+                self._constant(self._absent(schema, field, column))
             else:
                 child = column.kind.field(position)
                 children[position] = self.value(
                     field.schema, child.type, f"{column.path}.{child.name}"
                 )
         return self._struct(schema, column, children)
+
+    def _absent(self, schema: Record, field: Field, column: _Place) -> bytes:
+        """Return what is written for a field that has no column."""
+        if field.default is not ABSENT:
+            return self._defaults.default_bytes(field)
+        branches = field.schema.branches if isinstance(field.schema, Union) else (field.schema,)
+        for number, branch in enumerate(branches):
+            if branch.type == "null":
+                return encode_varint(number) if isinstance(field.schema, Union) else b""
+        names = [each.name for each in column.kind]
+        raise _wrong(
+            column.path,
+            f"has no column for the field {shortened(field.name)!r} ({described(field.schema)}) "
+            f"of {shortened(schema.name)}, which has neither a default nor null"
+            f"{_nearest(field.name, names)}",
+            "Add the column",
+        )
 
     def _members(self, schema: Union, column: _Place, null: int) -> Source:
         """Add a general union: the first member that is set is written with its branch."""
@@ -643,13 +680,15 @@ def _matched(schema: Record, column: _Place) -> list[tuple[Field, int | None]]:
         elif like:
             raise _wrong(
                 column.path,
-                f"has {_listed(twins)} for {_listed(like)} of {schema.name}, which differ in case",
+                f"has {_listed(twins)} for {_listed(like)} of {shortened(schema.name)}, "
+                "which differ in case",
                 "Name them exactly as the fields",
             )
         else:
             raise _wrong(
                 f"{column.path}.{name}",
-                f"has no field in the record {schema.name}{_nearest(name, list(fields))}",
+                f"has no field in the record {shortened(schema.name)}"
+                f"{_nearest(name, list(fields))}",
                 "Drop or rename the column, or use a schema that has the field",
             )
     return [(field, fields[field.name]) for field in schema.fields]
@@ -657,23 +696,6 @@ def _matched(schema: Record, column: _Place) -> list[tuple[Field, int | None]]:
 
 def _alike(one: str, other: str) -> bool:
     return one.lower() == other.lower()
-
-
-def _absent(schema: Record, field: Field, column: _Place) -> bytes:
-    """Return what is written for a field that has no column."""
-    if field.default is not ABSENT:
-        return default_bytes(field)
-    branches = field.schema.branches if isinstance(field.schema, Union) else (field.schema,)
-    for number, branch in enumerate(branches):
-        if branch.type == "null":
-            return encode_varint(number) if isinstance(field.schema, Union) else b""
-    names = [each.name for each in column.kind]
-    raise _wrong(
-        column.path,
-        f"has no column for the field {field.name!r} ({described(field.schema)}) of "
-        f"{schema.name}, which has neither a default nor null{_nearest(field.name, names)}",
-        "Add the column",
-    )
 
 
 def described(schema: Schema) -> str:
@@ -688,8 +710,8 @@ def described(schema: Schema) -> str:
         case Array() | Map():
             return schema.type
         case Fixed():
-            return f"fixed {schema.name} of {schema.size} bytes"
-    return f"{schema.type} {describe(schema)}"
+            return f"fixed {shortened(schema.name)} of {schema.size} bytes"
+    return f"{schema.type} {shortened(schema.name)}"
 
 
 def _advice(schema: Schema, kind: Any) -> str:
@@ -718,9 +740,10 @@ def _wrong(path: str, problem: str, advice: str) -> SchemaError:
 
 def _nearest(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names[:_MOST_COMPARED], 1)
-    return f"; the nearest is {near[0]!r}" if near else ""
+    return f"; the nearest is {shortened(near[0])!r}" if near else ""
 
 
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    shown = [shortened(name) for name in names[:_MOST_NAMES]]
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")

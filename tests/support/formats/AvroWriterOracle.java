@@ -10,6 +10,7 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import org.apache.avro.Schema;
+import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericDatumReader;
 import org.apache.avro.generic.GenericDatumWriter;
 import org.apache.avro.io.BinaryEncoder;
@@ -50,8 +51,11 @@ public class AvroWriterOracle {
 
   private static String rewrite(String text, String payloads) throws IOException {
     Schema schema = new Schema.Parser().parse(text);
+    GenericData data = new GenericData();
+    // The other one does not ask for a map that keeps its order.
+    data.setFastReaderEnabled(false);
     GenericDatumReader<Object> reader =
-        new GenericDatumReader<>(schema) {
+        new GenericDatumReader<>(schema, schema, data) {
           @Override
           protected Object newMap(Object old, int size) {
             return new LinkedHashMap<>();

@@ -332,3 +332,14 @@ def _fastavro_branch(schema: Union, kind: pa.DataType, value: Any) -> Any:
 def _named_branch(schema: Schema, column: pa.DataType, value: Any) -> tuple[str, Any]:
     name = schema.name if isinstance(schema, Named) else schema.type
     return name, fastavro_value(schema, column, value)
+
+
+def without_logical(schema: Any) -> Any:
+    """Return a schema without logical types but decimals, whose values fastavro converts."""
+    if isinstance(schema, list):
+        return [without_logical(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("logicalType") not in {None, "decimal"}:
+        return schema["type"]
+    return {key: without_logical(each) for key, each in schema.items()}

@@ -152,7 +152,7 @@ def _spark_type(rng, depth):
         fields, members = [], []
         for number in range(rng.randrange(4)):
             spark, arrow = _spark_type(rng, depth - 1)
-            nullable = rng.random() < 0.6
+            nullable = spark == "void" or rng.random() < 0.6
             fields.append(
                 {"name": f"f{number}", "type": spark, "nullable": nullable, "metadata": {}}
             )
@@ -160,7 +160,7 @@ def _spark_type(rng, depth):
         return {"type": "struct", "fields": fields}, pa.struct(members)
     if depth and choice < 0.5:
         spark, arrow = _spark_type(rng, depth - 1)
-        nullable = rng.random() < 0.6
+        nullable = spark == "void" or rng.random() < 0.6
         item = pa.field("element", arrow, nullable=nullable)
         if rng.random() < 0.5:
             array = {"type": "array", "elementType": spark, "containsNull": nullable}

@@ -91,7 +91,7 @@ def logical(kind, name):
         (
             pa.map_(pa.string(), pa.int64()),
             {"type": "map", "values": "int"},
-            r"\.value' has type int64",
+            r"\{\}' has type int64",
         ),
         (pa.string(), "null", "has type string, and the schema null"),
         (

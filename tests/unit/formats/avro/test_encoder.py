@@ -20,11 +20,12 @@ from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder
 from spark_kafka_sink.formats.avro.plan import make_plan
 from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.record.default_record import encode_varint
 from tests.support.formats import avro_writer
 from tests.support.formats.arrow_rows import rows_of
 from tests.support.formats.avro_cases import make_case
 from tests.support.formats.avro_writer_oracle import rewritten_by_java
-from tests.support.formats.encode_cases import fastavro_value, make_encode_case
+from tests.support.formats.encode_cases import fastavro_value, make_encode_case, without_logical
 from tests.support.record.reading.guarded_memory import guarded_array
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
@@ -106,17 +107,6 @@ def test_payloads_are_those_of_fastavro(first):
         assert expected == [payload for payload in encoded.to_pylist() if payload is not None]
 
 
-def without_logical(schema):
-    """Return a schema without logical types but decimals, whose values fastavro converts."""
-    if isinstance(schema, list):
-        return [without_logical(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("logicalType") not in {None, "decimal"}:
-        return schema["type"]
-    return {key: without_logical(each) for key, each in schema.items()}
-
-
 @pytest.mark.slow
 def test_payloads_are_those_of_java():
     """GenericDatumWriter writes the same bytes for the values that it reads from them."""
@@ -190,7 +180,7 @@ def test_nothing_beyond_the_buffers_is_read(schema, array, first):
          "row 1, value[]: the value is null, but the schema has string without null"),
         ({"type": "map", "values": "string"},
          pa.array([[("a", "b")], [("c", None)]], pa.map_(pa.string(), pa.string())),
-         "row 1, value.value: the value is null, but the schema has string without null"),
+         "row 1, value{}: the value is null, but the schema has string without null"),
         (record(a=record() | {"name": "I"}),
          pa.array([{"a": {}}, {"a": None}], pa.struct([("a", pa.struct([]))])),
          "row 1, value.a: the value is null, but the schema has record I without null"),
@@ -407,3 +397,26 @@ def test_a_copied_encoder_encodes():
     kind = pa.struct([("a", pa.int32()), ("b", pa.string())])
     copied = pickle.loads(pickle.dumps(Encoder(make_encode_plan(schema, kind))))  # noqa: S301
     assert [b"\2\2"] == copied.encode(pa.array([{"a": 1, "b": "GREEN"}], kind)).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("array", "payload"),
+    [
+        (pa.array([b"abc"]), b"abc"),
+        (pa.array([b""], pa.large_binary()), b""),
+        (pa.array([b"x" * 500]), b"x" * 500),
+    ],
+)
+def test_bare_bytes_have_no_length(array, payload):
+    """Confluent's serializers write so behind their framing, for this schema only."""
+    for schema, length in (("bytes", b""), (["null", "bytes"], encode_varint(len(payload)))):
+        plan = make_encode_plan(parse_schema(json.dumps(schema)), array.type, bare_bytes=True)
+        branch = b"" if schema == "bytes" else b"\2"
+        assert [b"1" + branch + length + payload] == Encoder(plan).encode(array, b"1").to_pylist()
+
+
+def test_a_bare_decimal_has_no_length():
+    """It is a value of bytes, too."""
+    array = pa.array([Decimal("-1.29"), None], pa.decimal128(38, 2))
+    plan = make_encode_plan(parse_schema(json.dumps(DECIMAL)), array.type, bare_bytes=True)
+    assert [b"\xff\x7f", None] == Encoder(plan).encode(array).to_pylist()
