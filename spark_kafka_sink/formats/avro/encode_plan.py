@@ -334,7 +334,7 @@ class _Compiler:
         return self._next() - 1
 
     def remove_length(self) -> None:
-        """Let the only operation write no length."""
+        """Change the only operation: it writes no length."""
         op, slot, _, limit = self.program
         self.program = (
             [EncodeOp.DECIMAL, slot, _NO_LENGTH, limit]

@@ -26,7 +26,7 @@ from tests.support.formats.arrow_rows import rows_of
 from tests.support.formats.avro_cases import make_case
 from tests.support.formats.avro_writer_oracle import rewritten_by_java
 from tests.support.formats.encode_cases import fastavro_value, make_encode_case, without_logical
-from tests.support.record.reading.guarded_memory import guarded_array
+from tests.support.formats.guarded_arrays import guarded
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
 ENUM = {"type": "enum", "name": "Color", "symbols": ["RED", "GREEN"]}
@@ -138,37 +138,14 @@ def test_what_was_decoded_is_encoded_as_it_was(first):
         assert repr(rows_of(column, output.values)) == repr(rows_of(column, again.values))
 
 
-def guarded(array):
-    """Return an array of fixed size or of texts whose buffers end where memory ends."""
-    buffers = []
-    for buffer in array.buffers():
-        if buffer is None:
-            buffers.append(None)
-            continue
-        memory = guarded_array(buffer.size)
-        memory[:] = np.frombuffer(buffer, np.uint8)
-        buffers.append(pa.py_buffer(memory))
-    return pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset)
-
-
-@pytest.mark.parametrize(
-    ("schema", "array"),
-    [
-        ("string", pa.array(["a", None, "ü" * 20, ""])),
-        ("bytes", pa.array([b"a" * 40, None, b"b"], pa.large_binary())),
-        ("long", pa.array([1, None, -(2**63)])),
-        ("boolean", pa.array([True, False, None] * 5)),
-        ("double", pa.array([1.5, None])),
-        (DECIMAL, pa.array([Decimal("1.25"), None], pa.decimal128(38, 2))),
-        (FIXED, pa.array([b"abcd", b"efgh"], pa.binary())),
-        (ENUM, pa.array(["RED", None, "GREEN"])),
-    ],
-)
-@pytest.mark.parametrize("first", [0, 1])
-def test_nothing_beyond_the_buffers_is_read(schema, array, first):
-    """A read beyond the last byte of a column would end this process."""
-    used = guarded(pa.concat_arrays([array.slice(first)]))
-    assert encode(schema, array.slice(first)).to_pylist() == encode(schema, used).to_pylist()
+@given(st.integers(0, 2**32))
+def test_nothing_beyond_the_buffers_is_read(seed):
+    """A read beyond the last byte of a column, at any level, would end this process."""
+    case = make_encode_case(seed)
+    payloads, bad_row = oracle(case)
+    encoder = Encoder(make_encode_plan(parse_schema(case.schema), case.array.type))
+    if bad_row is None:
+        assert payloads == encoder.encode(guarded(case.array)).to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -245,6 +222,16 @@ def test_a_reference_beyond_the_data_is_an_error(schema, array, row):
     with pytest.raises(PayloadError, match=message) as caught:
         encode(schema, array)
     assert row == caught.value.row
+
+
+def test_an_imported_array_whose_last_offset_is_wrong_is_an_error():
+    """Arrow's import checks no offsets."""
+    offsets = np.array([0, 1, 99], np.int32)
+    array = raw(pa.string(), offsets, b"x" * 99)
+    offsets[2] = -5
+    with pytest.raises(PayloadError, match="outside of its buffers") as caught:
+        encode("string", array)
+    assert 1 == caught.value.row
 
 
 def test_a_string_must_be_utf8():
