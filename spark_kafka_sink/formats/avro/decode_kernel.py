@@ -732,7 +732,7 @@ def find_repeated_keys(  # noqa: PLR0917  by position, as the kernel's
 
     `maps` is the address of the ends of `rows` maps; `offsets` and `data` are those of their keys,
     behind which eight bytes more can be read. `table` has room for four times the entries of the
-    largest map, and hashes depend on `seed`, so that nobody can make keys that collide.
+    largest map, and the hashes depend on `seed`, which makers of keys must not know.
 
     With 0 for `ends`, it returns 1 at the first key that is there twice, else 0. Else it writes to
     `entries`, which has two numbers for each key, the positions of the first and of the last entry

@@ -52,7 +52,7 @@ _FEW_BYTES: Final = 64
 _OFFSET_BYTES: Final = 4
 #: What a key of a map costs beside its own bytes: its places in the table that finds repeated keys.
 _KEY_COST: Final = 16
-#: Nobody who writes payloads may know how keys are hashed.
+#: The hashes of keys depend on it, so that payloads cannot be made of keys that collide.
 _SEED: Final = int.from_bytes(os.urandom(8), "little", signed=True)
 _GROWING: Final = {Status.GROW: Slot.CAPACITY, Status.GROW_BYTES: Slot.BYTES_CAPACITY}
 _SHAPES: Final = {

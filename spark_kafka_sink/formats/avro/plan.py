@@ -249,7 +249,7 @@ class _Compiler:
             raise SchemaError(f"Avro: the schema has more than {_MOST_VISITS} parts")
 
     def _enter(self, name: str) -> Path | None:
-        """Let operations belong to a part of the value at hand; return the path of that."""
+        """Set the path of the next operations to a part of the current one, which is returned."""
         outer, self._path = self._path, Path(self._path, name)
         return outer
 

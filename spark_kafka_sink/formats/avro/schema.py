@@ -487,7 +487,7 @@ class _Parser:
         return full_name, aliases
 
     def _define(self, schema: _Named, path: str) -> _Named:
-        """Remember a named type, or return the same one that was defined before."""
+        """Add a named type, and return it, or an equal one that was defined before."""
         known = self._named.setdefault(schema.name, schema)
         if not are_same(known, schema):
             raise _wrong(path, f"the type {schema.name} is defined twice, differently")

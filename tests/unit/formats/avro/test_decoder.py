@@ -165,7 +165,7 @@ def calls(monkeypatch):
 
 @contextmanager
 def counted_memory():
-    """Let pyarrow count what is allocated, in a memory pool of its own."""
+    """Count what pyarrow allocates, in a memory pool of its own."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     POOLS.append(pool)  # Buffers of it must not outlive it.
