@@ -64,53 +64,48 @@ def damage(rng: random.Random, payload: bytes) -> bytes:
 
 
 def compare_decoders(plan: Plan, payloads: Sequence[bytes | None], few_bytes: int) -> None:
-    """Compare rows and problems; with outputs of few bytes, the same rows are too large alone."""
-    expected: list[Any] = []
-    problems = {}
+    """Compare rows and problems, also in outputs of few bytes."""
+    interpreter = Interpreter(plan)
+    read, problems = [], {}
     for row, payload in enumerate(payloads):
-        interpreter = Interpreter(plan)
-        expected.append(None)
         try:
             if payload is not None:
                 interpreter.append(payload)
-                expected[-1] = interpreter.rows()[0]
+                read.append(row)
         except MalformedError as error:
             problems[row] = str(error)
-    [output] = Decoder(plan).decode(_guarded(payloads))
-    output.values.validate(full=True)
-    assert problems == output.malformed
-    rows = rows_of(plan.column, output.values)
+    expected = [None] * len(payloads)
+    for row, value in zip(read, interpreter.rows(), strict=True):
+        expected[row] = value
+    rows, found = _decoded(plan, Decoder(plan), payloads)
     # NaN is not equal to itself.
     assert repr(expected) == repr(rows)
-    _compare_small_outputs(Decoder(plan, few_bytes), plan, payloads, expected, problems)
+    assert problems == found
+    few = Decoder(plan, few_bytes)
+    rows, found = _decoded(plan, few, payloads)
+    for row in found:
+        # A malformed payload may become too large before it is found to be malformed.
+        if found[row] != problems.get(row):
+            assert f"it becomes more than {few_bytes} bytes" == found[row]
+            _, alone = _decoded(plan, few, [payloads[row]])
+            assert alone[0] in {found[row], problems.get(row)}
+            expected[row] = None
+    assert repr(expected) == repr(rows)
+    assert {} == {row: problem for row, problem in problems.items() if row not in found}
 
 
-def _compare_small_outputs(
-    decoder: Decoder,
-    plan: Plan,
-    payloads: Sequence[bytes | None],
-    expected: list[Any],
-    problems: dict[int, str],
-) -> None:
-    expected, problems = list(expected), dict(problems)
-    for row, payload in enumerate(payloads):
-        [output] = decoder.decode(_guarded([payload]))
-        if output.malformed and row not in problems:
-            expected[row], problems[row] = None, output.malformed[0]
-    rows, found, first = [], {}, 0
+def _decoded(
+    plan: Plan, decoder: Decoder, payloads: Sequence[bytes | None]
+) -> tuple[list[Any], dict[int, str]]:
+    """Return the rows of all outputs, and their problems."""
+    rows: list[Any] = []
+    problems: dict[int, str] = {}
     for output in decoder.decode(_guarded(payloads)):
         output.values.validate(full=True)
-        assert first == output.first
-        first += len(output.values)
+        assert len(rows) == output.first
         rows += rows_of(plan.column, output.values)
-        found |= output.malformed
-    assert repr(expected) == repr(rows)
-    assert problems.keys() == found.keys()
-    # A malformed payload may become too large before it is found to be malformed.
-    too_large = {row for row, problem in found.items() if problem.startswith("it becomes more")}
-    assert [problems[row] for row in found if row not in too_large] == [
-        found[row] for row in found if row not in too_large
-    ]
+        problems |= output.malformed
+    return rows, problems
 
 
 def _guarded(payloads: Sequence[bytes | None]) -> Any:

@@ -37,12 +37,16 @@ _INSTRUMENTED = (
     "spark_kafka_sink.record.compression",
     "spark_kafka_sink.record.default_record",
     "spark_kafka_sink.record.arrow",
+    "spark_kafka_sink.formats.avro.interpreter",
     "spark_kafka_sink.devbroker.net.sasl_authenticator",
     "spark_kafka_sink.devbroker.net.sasl_servers",
     "spark_kafka_sink.devbroker.handlers",
 )
 #: Imported without instrumentation: numba compiles the kernels from their bytecode.
-_KERNELS = "spark_kafka_sink.record.kernel.decode_kernel"
+_KERNELS = (
+    "spark_kafka_sink.record.kernel.decode_kernel",
+    "spark_kafka_sink.formats.avro.decode_kernel",
+)
 _SEEDS_PER_TARGET = 100
 _LONGEST_INPUT = 4096
 #: The timeout for one input, in seconds. libFuzzer's own memory limit is disabled: it checks the
@@ -131,7 +135,8 @@ def _run(directory: Path, seconds: str, seed: str, module: str) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
     import atheris  # noqa: PLC0415 - not available everywhere
 
-    import_module(_KERNELS)
+    for kernels in _KERNELS:
+        import_module(kernels)
     with atheris.instrument_imports(include=[*_INSTRUMENTED, module]):
         targets = [make() for make in import_module(module).TARGETS.values()]
         try_input = import_module("tests.support.fuzzing.fuzz").try_input

@@ -17,6 +17,7 @@ from tests.support.formats.avro_oracle import types_of_spark
 FIXED = {"type": "fixed", "name": "F", "size": 16}
 ENUM = {"type": "enum", "name": "E", "symbols": ["A"]}
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "int"]}]}
+SPARK_TYPE = "spark.sql.catalyst.type"
 TYPES = [
     ("null", pa.null()),
     ("boolean", pa.bool_()),
@@ -40,6 +41,17 @@ TYPES = [
         pa.decimal128(38, 6),
     ),
     ({**FIXED, "logicalType": "decimal", "precision": 20, "scale": 2}, pa.decimal128(20, 2)),
+    ({"type": "long", SPARK_TYPE: "interval day to second"}, pa.duration("us")),
+    ({"type": "long", SPARK_TYPE: "INTERVAL  DAY TO SECOND"}, pa.duration("us")),
+    ({"type": "long", SPARK_TYPE: "bigint"}, pa.int64()),
+    ({"type": "long", SPARK_TYPE: 5}, pa.int64()),
+    ({"type": "int", SPARK_TYPE: "int"}, pa.int32()),
+    ({"type": "int", "logicalType": "date", SPARK_TYPE: "interval month"}, pa.date32()),
+    (
+        {"type": "long", "logicalType": "timestamp-micros", SPARK_TYPE: "interval day to second"},
+        pa.timestamp("us", "UTC"),
+    ),
+    ({"type": "string", SPARK_TYPE: "interval month"}, pa.string()),
     (FIXED, pa.binary()),
     ({"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}, pa.binary()),
     (ENUM, pa.string()),
@@ -124,6 +136,22 @@ def test_a_decimal_of_39_digits_is_refused():
     schema = {"type": "bytes", "logicalType": "decimal", "precision": 39}
     with pytest.raises(SchemaError, match="a decimal of 39 digits; Spark has 38 at most"):
         columns_of(parse_schema(json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("int", "interval year to month"),
+        ("long", "interval hour to minute"),
+        ("int", "tinyint"),
+        ("int", "bigint"),
+        ("int", "no type"),
+    ],
+)
+def test_a_type_of_spark_without_a_column_is_refused(kind, name):
+    """PySpark has no Arrow type for such an interval, and a plain number is another column."""
+    with pytest.raises(SchemaError, match=rf"the {kind} is '{name}' in Spark \(spark.sql.cat"):
+        columns_of(parse_schema(json.dumps({"type": kind, SPARK_TYPE: name})))
 
 
 def test_a_type_that_doubles_itself_again_and_again_is_refused():

@@ -66,6 +66,8 @@ def enum(*symbols, name="E", **properties):
         ("bytes", "string", b"\4\xc3\xbc", "ü"),
         ("long", TIMESTAMP, encode_varint(5), 5000),
         (["int", TIMESTAMP], ["int", TIMESTAMP], b"\2" + encode_varint(5), 5),
+        ("long", ["float", "double"], encode_varint(2**60 + 2**36 + 1), 2.0**60 + 2.0**37),
+        ("long", {"type": "long", "spark.sql.catalyst.type": "bigint"}, encode_varint(5), 5),
         (TIMESTAMP, "long", encode_varint(5), 5),
         (enum("A", "B"), enum("B", "A"), encode_varint(1), "B"),
         (enum("A", "B"), enum("A", default="A"), encode_varint(1), "A"),
