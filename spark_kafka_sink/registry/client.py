@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+#: The statuses of a path that a registry does not have, or not for this method.
+_NO_PATH: Final = frozenset({404, 405})
+
 #: The most schemas that one schema needs, and the longest chain of references.
 MAX_DEPENDENCIES: Final = 1000
 MAX_DEPTH: Final = 50
@@ -175,17 +178,22 @@ class SchemaRegistryClient:
     ) -> Compatibility:
         """Return whether a schema can be registered under a subject, which need not exist.
 
-        It is tested with all versions that the subject's compatibility level names.
+        It is tested with all versions that the subject's compatibility level names; by a registry
+        that cannot do this, as those of Redpanda and Karapace, with the latest one.
         """
-        path = f"/compatibility/subjects/{_part(subject)}/versions"
+        versions = f"/compatibility/subjects/{_part(subject)}/versions"
         query = {"verbose": "true", **_flags(normalize=normalize)}
-        try:
-            response = self._rest.post(path, query, _request(text, references))
-        except SchemaRegistryError as error:
-            if error.error_code in {SUBJECT_NOT_FOUND, VERSION_NOT_FOUND}:
-                return Compatibility(is_compatible=True)
-            raise
-        return Reader(*response).compatibility()
+        for path in (versions, f"{versions}/latest"):
+            try:
+                response = self._rest.post(path, query, _request(text, references))
+            except SchemaRegistryError as error:
+                if error.error_code in {SUBJECT_NOT_FOUND, VERSION_NOT_FOUND}:
+                    break
+                if path == versions and error.error_code is None and error.status in _NO_PATH:
+                    continue
+                raise
+            return Reader(*response).compatibility()
+        return Compatibility(is_compatible=True)
 
     def _fetch_version(self, subject: str, version: int, *, deleted: bool) -> RegisteredSchema:
         name = "latest" if version == LATEST else str(version)

@@ -136,6 +136,23 @@ def test_compatibility_is_tested_with_all_versions(registry, client, answer, exp
     assert ["/compatibility/subjects/s/versions?verbose=true&normalize=true"] == registry.paths
 
 
+@pytest.mark.parametrize("missing", [error(404), error(404, 404, "HTTP 404 Not Found"), error(405)])
+def test_compatibility_with_the_latest_version_is_the_second_choice(registry, client, missing):
+    """Not all registries can compare with all versions."""
+    registry.script = [missing, (200, {"is_compatible": False, "messages": ["a"]})]
+    assert Compatibility(False, ("a",)) == client.test_compatibility("s", TEXT)
+    versions = "/compatibility/subjects/s/versions"
+    assert [f"{versions}?verbose=true", f"{versions}/latest?verbose=true"] == registry.paths
+
+
+def test_a_server_that_tests_no_compatibility_is_an_error(registry, client):
+    """It is probably not a registry."""
+    registry.script = [error(404), error(404)]
+    with pytest.raises(SchemaRegistryError, match="check that url is the URL of a Schema Registry"):
+        client.test_compatibility("s", TEXT)
+    assert 2 == len(registry.asked)
+
+
 def test_a_failed_test_of_compatibility_is_an_error(registry, client):
     """Only a missing subject means that there is nothing to compare with."""
     registry.script = [error(404, 40403)]
@@ -312,7 +329,7 @@ def test_threads_share_a_failure(client):
     second.join()
     # The second thread may have come too late to wait.
     assert (2, 500) == (len(errors), errors[1].status)
-    assert flight.error is errors[0]
+    assert 1 == sum(each is flight.error for each in errors)
     assert {} == client._fetches._flights
     assert errors[0] is not errors[1]
 
