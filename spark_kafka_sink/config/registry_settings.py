@@ -421,8 +421,6 @@ def _settle_credentials(values: dict[str, Any], prefix: str) -> None:
     ):
         if value == expected and not given[name]:
             raise ConfigError(f"{prefix}{source}={value} requires {name}")
-    if basic is not None and bearer is not None:
-        raise ConfigError(f"{prefix}{_SOURCES[0]} and {_SOURCES[1]} cannot both be set")
     for name in ("bearer.auth.logical.cluster", "bearer.auth.identity.pool.id"):
         if values[name] is not None and token is None:
             raise ConfigError(f"{prefix}{name} requires bearer.auth.token")

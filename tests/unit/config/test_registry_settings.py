@@ -105,6 +105,16 @@ def test_user_and_password_are_those_of_all_urls():
         assert "planted" not in repr(settings)
 
 
+def test_a_token_is_that_of_all_urls():
+    """The source need not be named, and the ids of Confluent Cloud are optional."""
+    plain = {**URL, "bearer.auth.token": "planted"}
+    named = {**plain, "bearer.auth.credentials.source": "STATIC_TOKEN"}
+    ids = {"bearer.auth.logical.cluster": "lsrc-1", "bearer.auth.identity.pool.id": "pool-1"}
+    for settings in map(read, (plain, named, {**named, **ids})):
+        assert Password("planted") == settings.bearer_auth_token
+        assert "planted" not in repr(settings)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

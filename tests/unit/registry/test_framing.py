@@ -62,6 +62,11 @@ def test_a_column_has_the_ids_of_its_rows(payloads, kind, start):
     assert [expected_id(each) for each in payloads[start:]] == schema_ids(column).tolist()
 
 
+def test_what_stands_in_place_of_an_id_is_none():
+    """Ids are not negative."""
+    assert [-1, -2, -3, -4] == list(Unframed)
+
+
 def test_ids_are_read_from_binary_columns_only():
     """An array of texts is a mistake of the caller."""
     with pytest.raises(TypeError, match="array of binary, not string"):
