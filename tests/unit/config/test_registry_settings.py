@@ -258,7 +258,10 @@ def test_settings_that_hold_no_secret_accept_no_references():
 def test_urls_are_limited_by_the_allow_list(monkeypatch, name):
     """A service that takes options from users can say which hosts they may name."""
     monkeypatch.setenv("SPARK_KAFKA_SINK_ALLOWED_URLS", "https://registry:8081, http://proxy:1")
-    assert read({**URL, "proxy": "http://proxy:1"}).proxy == RegistryUrl("http://proxy:1")
+    settings = read({**URL, "proxy": "http://proxy:1"})
+    assert RegistryUrl("http://proxy:1") == settings.proxy
+    assert "proxy='http://proxy:1'" in repr(settings)
+    assert "max_retries=3" in repr(settings)
     message = refusal({**URL, name: "http://me:planted@other"})
     assert message.startswith(f"schema.registry.{name} ")
     assert message.endswith(

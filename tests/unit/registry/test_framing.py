@@ -62,6 +62,12 @@ def test_a_column_has_the_ids_of_its_rows(payloads, kind, start):
     assert [expected_id(each) for each in payloads[start:]] == schema_ids(column).tolist()
 
 
+def test_an_id_may_be_zero_and_a_payload_empty():
+    """An array or a record without fields is encoded as nothing."""
+    column = pa.array([prefix(0), prefix(1) + b"x", prefix(2)[:4]])
+    assert [0, 1, Unframed.TOO_SHORT] == schema_ids(column).tolist()
+
+
 def test_what_stands_in_place_of_an_id_is_none():
     """Ids are not negative."""
     assert [-1, -2, -3, -4] == list(Unframed)

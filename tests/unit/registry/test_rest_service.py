@@ -178,6 +178,7 @@ def test_the_last_url_of_the_last_round_gives_the_error(registry):
         (404, 40402, "check the version"),
         (404, 40403, "check that schema.registry.url names the registry that the schema was"),
         (404, 40499, "check the request"),
+        (404, 99_999, "check the request"),
         (407, None, "set user and password in schema.registry.proxy"),
         (409, 409, "make the schema compatible with the versions of the subject, or change the"),
         (422, 42201, "change what the registry objects to"),
@@ -200,7 +201,7 @@ def test_refusals_are_not_retried(registry, status, code, advice):
 @pytest.mark.parametrize(
     "body",
     [b"", b"<html>planted", {}, [1], {"error_code": 404, "message": "HTTP 404 Not Found"}]
-    + [{"error_code": code} for code in ("40403", True, 0, -5, 10**30, 4.5, None)],
+    + [{"error_code": code} for code in ("40403", True, 0, -5, 100_000, 10**30, 4.5, None)],
 )
 def test_another_server_is_not_taken_for_a_registry(registry, body):
     """A 404 without a code of Confluent's asks whether the URL is right."""
