@@ -19,7 +19,7 @@ import os
 import threading
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from spark_kafka_sink import display
@@ -30,6 +30,8 @@ from spark_kafka_sink.errors import (
     BrokerError,
     ConfigError,
     IllegalStateError,
+    InvalidPartitionError,
+    KafkaError,
     TransactionAbortedError,
 )
 from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, MetricsByName
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: The seconds that the flush of all producers may take together.
 EXIT_SECONDS: Final = 5.0
@@ -326,7 +330,8 @@ class KafkaProducer:
                     if topic is not None:
                         raise
                     raise about_row(error, columns, first_row) from error.__cause__
-                parts += self._gatherer.write_table(columns, counts, first_row, give_up_at)
+                write = partial(self._gatherer.write_table, columns)
+                parts += self._write(write, columns, counts, first_row, give_up_at)
             first_row += batch.num_rows
         return FutureTableMetadata(self._staging, parts)
 
@@ -349,7 +354,32 @@ class KafkaProducer:
             return
         give_up_at = self._core.give_up_at()
         counts = self._core.await_topics(columns.topics, give_up_at)
-        self._gatherer.write_columns(columns, counts, first_row, give_up_at)
+        write = partial(self._gatherer.write_columns, columns)
+        self._write(write, columns, counts, first_row, give_up_at)
+
+    def _write(
+        self,
+        write: Callable[[list[int], int, float], T],
+        columns: RecordColumns,
+        partition_counts: list[int],
+        first_row: int,
+        give_up_at: float,
+    ) -> T:
+        """Write rows; look once for partitions that were added since the metadata were requested.
+
+        That may be metadata.max.age.ms ago. Java waits for such a partition until max.block.ms; a
+        row with a wrong number fails sooner here.
+        """
+        try:
+            return write(partition_counts, first_row, give_up_at)
+        except InvalidPartitionError:
+            # No row is written before each of them has a partition.
+            with suppress(KafkaError):
+                self._core.refresh_metadata(give_up_at - self._core.clock())
+            newer = [self._core.count_partitions(topic) for topic in columns.topics]
+            if newer == partition_counts:
+                raise
+        return write(newer, first_row, give_up_at)
 
     # --- transactions (KIP-98): init_transactions, then begin, send and commit for each of them.
     # A call that has timed out can be repeated: it continues to wait for the same operation.

@@ -7,8 +7,11 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.values import NewPartitions
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import AnswerError, CloseConnection
@@ -139,6 +142,37 @@ def test_rows_are_written_to_partitions_added_during_a_write():
         first, second = _rows(300), _rows(600, 300)
         expected = [(first[p::3] if p < 3 else []) + second[p::6] for p in range(6)]
         assert expected == [_values(broker, p) for p in range(6)]
+
+
+@pytest.mark.parametrize("how", ["append", "send_arrow"])
+def test_rows_are_written_to_a_partition_that_the_metadata_do_not_have_yet(how):
+    """Before a row is refused for its partition, the metadata are requested again."""
+    with (
+        DevBroker(topics={"t": 1}) as broker,
+        AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin,
+        _producer(broker.bootstrap_servers) as producer,
+    ):
+        for partition, values in enumerate([[b"a", b"b"], [b"c", b"d"]]):
+            if partition:
+                admin.create_partitions({"t": NewPartitions(2)})
+            if how == "append":
+                producer.append(columns(values, partitions=[0, partition]), first_row=2 * partition)
+            else:
+                table = pa.table({"value": values, "partition": [0, partition]})
+                producer.send_arrow(table, topic="t")
+        producer.flush()
+        assert [[b"a", b"b", b"c"], [b"d"]] == [_values(broker, number) for number in range(2)]
+
+
+def test_a_row_for_a_partition_that_does_not_exist_is_refused_after_one_look():
+    """The metadata are requested once; what they do not have then is a mistake."""
+    looks = []
+    with DevBroker(topics={"t": 1}) as broker, _producer(broker.bootstrap_servers) as producer:
+        producer.append(columns([b"a"]))
+        broker.on(ApiKey.METADATA, lambda *_: looks.append(1))
+        with pytest.raises(InvalidPartitionError, match=r"row 2, .* partition 1: .* 1 partition"):
+            producer.append(columns([b"b", b"c"], partitions=[0, 1]), first_row=1)
+        assert [1] == looks
 
 
 def test_records_of_a_briefly_missing_topic_are_written():
