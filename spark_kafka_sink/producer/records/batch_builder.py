@@ -16,7 +16,7 @@ partition writes full batches, and ten thousand quiet ones fit into the same `bu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.producer_core import ProducerCore
-    from spark_kafka_sink.producer.records.record_gatherer import RowWatcher
     from spark_kafka_sink.producer.records.row_placement import PlacedRows, RowPlacement
     from spark_kafka_sink.producer.records.staged_records import StagedRecord
     from spark_kafka_sink.producer.sender_metrics import SenderMetrics
@@ -65,6 +64,19 @@ WAKE_BYTES = 262_144
 def never() -> bool:
     """Return False: the default for waits that nothing cuts short."""
     return False
+
+
+class RowWatcher(Protocol):
+    """An observer of where each row was written, used when a caller waits for the rows."""
+
+    #: int32[rows], filled with each row's index in its batch.
+    row_indexes: NDArray[np.int32]
+
+    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
+        """Record that these rows are in the open batches of their slots, before those change."""
+
+    def refused(self, row: int, error: Exception) -> bool:
+        """Record why a row cannot be written; return True to continue with the next one."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
@@ -31,8 +31,12 @@ from spark_kafka_sink.producer.batch.error_rules import no_memory_for_callback
 from spark_kafka_sink.producer.batch.interrupts import AppendLock, interruption_error, lock_timeout
 from spark_kafka_sink.producer.batch.produce_result import CallbackQueue, call_now
 from spark_kafka_sink.producer.records.batch_builder import BatchBuilder, MemoryWait, never
-from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata, TablePart
-from spark_kafka_sink.producer.records.staged_records import StagedChunk, StagedRecords, Stretch
+from spark_kafka_sink.producer.records.record_futures import (
+    FutureRecordMetadata,
+    Stretch,
+    TablePart,
+)
+from spark_kafka_sink.producer.records.staged_records import StagedChunk, StagedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,19 +60,6 @@ NEVER_SHORT = -(2**63)
 EXHAUSTED_PAUSE = 0.05
 #: Never passed to the builder itself, which changes it: `_write_staged` copies it.
 _AT_ONCE = MemoryWait(may_wait=False)
-
-
-class RowWatcher(Protocol):
-    """An observer of where each row was written, used when a caller waits for the rows."""
-
-    #: int32[rows], filled with each row's index in its batch.
-    row_indexes: NDArray[np.int32]
-
-    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        """Record that these rows are in the open batches of their slots, before those change."""
-
-    def refused(self, row: int, error: Exception) -> bool:
-        """Record why a row cannot be written; return True to continue with the next one."""
 
 
 class ChunkWatcher:

@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import sys
 import threading
-from bisect import bisect_right
 from functools import partial
 from itertools import count
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from spark_kafka_sink.errors import InvalidPartitionError, KafkaError
 from spark_kafka_sink.producer.batch.error_rules import missing_partition_error
 from spark_kafka_sink.producer.batch.produce_result import call_back, call_now
-from spark_kafka_sink.producer.records.record_futures import FutureRecordMetadata, call_back_once
+from spark_kafka_sink.producer.records.record_futures import (
+    FutureRecordMetadata,
+    Stretch,
+    WrittenChunk,
+    WrittenRecord,
+    call_back_once,
+)
 from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
     NULL_SIZE,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from spark_kafka_sink.errors import InvalidPartitionError
     from spark_kafka_sink.producer.batch.produce_result import CallLater, ProduceResult
 
 #: The number of spare futures above which no more are stored.
@@ -58,68 +62,6 @@ MAX_SPARE = 4_096
 #: sends in a loop may hold only the last one. Callers that keep futures keep most of them.
 MAX_HELD = 4
 _BYTES = {bytes, type(None)}
-_NO_ROWS = np.array([], np.int32)
-
-
-class WrittenChunk:
-    """The batches of a chunk's records, and the data for their metadata; one entry per record."""
-
-    __slots__ = (
-        "_row_indexes",
-        "_row_slots",
-        "_stretches",
-        "key_sizes",
-        "timestamps",
-        "unheld",
-        "value_sizes",
-    )
-
-    def __init__(
-        self,
-        timestamps: NDArray[np.int64],
-        key_sizes: NDArray[np.int64],
-        value_sizes: NDArray[np.int64],
-    ) -> None:
-        """Create it for records whose batches are not known yet."""
-        self.timestamps = timestamps
-        self.key_sizes = key_sizes
-        self.value_sizes = value_sizes
-        self._row_indexes = self._row_slots = _NO_ROWS
-        self._stretches: list[Stretch] = []
-        #: Futures of records in batches that no caller holds, so that they can be reused.
-        self.unheld: list[FutureRecordMetadata] = []
-
-    def add(
-        self, stretch: Stretch, row_slots: NDArray[np.int32], row_indexes: NDArray[np.int32]
-    ) -> None:
-        """Add the slots of more records, and their indexes in their batches.
-
-        The arrays have an entry for each record of the chunk, valid up to the stretch's end.
-        """
-        self._row_slots = row_slots
-        self._row_indexes = row_indexes
-        self._stretches.append(stretch)
-
-    def place(self, row: int) -> tuple[ProduceResult, int]:
-        """Return the result of a record's batch, and its index in it; the record must be in one."""
-        number = bisect_right(self._stretches, row, key=_start) - 1
-        if number >= 0 and row < self._stretches[number].stop:
-            results = self._stretches[number].results
-            return results[int(self._row_slots[row])], int(self._row_indexes[row])
-        raise KafkaError("a record was lost before it reached a batch: please report this bug")
-
-
-class WrittenRecord(NamedTuple):
-    """The same for a record that was written alone: a chunk of one."""
-
-    result: ProduceResult
-    timestamps: tuple[int]
-    key_sizes: tuple[int]
-    value_sizes: tuple[int]
-
-    def place(self, row: int) -> tuple[ProduceResult, int]:
-        """Return the result of the record's batch, and its index in it."""
-        return self.result, row
 
 
 class StagedRecord(NamedTuple):
@@ -129,18 +71,6 @@ class StagedRecord(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-
-
-class Stretch(NamedTuple):
-    """Adjacent records of a chunk that were written without closing or opening a batch between."""
-
-    start: int
-    stop: int
-    #: The open batch of each slot that any of the records went to.
-    results: Mapping[int, ProduceResult]
-
-
-_start = attrgetter("start")
 
 
 class StagedChunk(NamedTuple):

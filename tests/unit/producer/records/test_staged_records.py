@@ -18,13 +18,13 @@ from spark_kafka_sink.producer.records import staged_records
 from spark_kafka_sink.producer.records.record_futures import (
     FutureOfFullRecord,
     FutureRecordMetadata,
+    Stretch,
 )
 from spark_kafka_sink.producer.records.staged_records import (
     MAX_HELD,
     MAX_SPARE,
     StagedChunk,
     StagedRecords,
-    Stretch,
 )
 from spark_kafka_sink.record.columns import NULL_PARTITION, NULL_SIZE
 from spark_kafka_sink.record.decode import decode_records
