@@ -267,9 +267,10 @@ def registry_listeners_of(arguments: Namespace, environment: Mapping[str, str]) 
     text = arguments.schema_registry
     if text is None:
         return []
-    if text.isdecimal():
-        return [Listener(host=arguments.host, port=_port(text))]
-    protocol, host, port = _parse_listener(text, "--schema-registry")
+    protocol, host, port = _parse_listener(
+        f"{SecurityProtocol.PLAINTEXT}://{arguments.host}:{text}" if text.isdecimal() else text,
+        "--schema-registry",
+    )
     sasl = _sasl(arguments, environment) if protocol in WITH_SASL else None
     return [
         Listener(

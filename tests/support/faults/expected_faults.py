@@ -1,8 +1,9 @@
 """A fault that a test injects must act, or the test might pass without what it is about.
 
-While a test runs, `DevBroker.on` expects each action to be injected at least once, unless the test
-says `expect=False`, for instance because it shows that no such request is sent. A function may be
-meant to watch requests only, so it is expected to act only with `expect=True`.
+While a test runs, `DevBroker.on` and `SchemaRegistry.on` expect each action to be injected at least
+once, unless the test says `expect=False`, for instance because it shows that no such request is
+sent. A function may be meant to watch requests only, so it is expected to act only with
+`expect=True`.
 
 The broker is not imported here, or a mistake in any of its modules would keep all tests from being
 collected.
@@ -22,8 +23,7 @@ from tests.support.kafka.real_kafka import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_kafka_sink.devbroker import DevBroker
-    from spark_kafka_sink.devbroker.net.faults import Action, Decide, FaultHook
+    from spark_kafka_sink.devbroker.net.faults import Hook
 
 #: How long a test waits for a fault; one that passes never waits as long.
 _PATIENCE_SECONDS: Final = 120.0
@@ -37,30 +37,35 @@ def expected_faults() -> Iterator[None]:
         # No test of this process has a broker.
         yield
         return
-    hooks: list[FaultHook] = []
-    install = imported.DevBroker.on
-
-    @wraps(install)
-    def on(
-        broker: DevBroker,
-        api: Any,
-        fault: Decide | Action,
-        *,
-        times: int | None = None,
-        expect: bool | None = None,
-    ) -> FaultHook:
-        hook = install(broker, api, fault, times=times, expect=bool(expect))
-        if expect or (expect is None and not callable(fault)):
-            hooks.append(hook)
-        return hook
-
+    hooks: list[Hook] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(imported.DevBroker, "on", on)
+        for owner in (imported.DevBroker, imported.dev_broker.SchemaRegistry):
+            patch.setattr(owner, "on", _expecting(owner.on, hooks))
         yield
     if idle := [hook for hook in hooks if not hook.fired]:
         raise AssertionError(f"never acted, although expected to: {idle}")
 
 
-def wait_until_injected(hook: FaultHook) -> None:
+def _expecting(install: Any, hooks: list[Hook]) -> Any:
+    """Return a method that installs a hook, and adds it to those that must act."""
+
+    @wraps(install)
+    def on(
+        owner: Any,
+        target: Any,
+        fault: Any,
+        *,
+        times: int | None = None,
+        expect: bool | None = None,
+    ) -> Hook:
+        hook: Hook = install(owner, target, fault, times=times, expect=bool(expect))
+        if expect or (expect is None and not callable(fault)):
+            hooks.append(hook)
+        return hook
+
+    return on
+
+
+def wait_until_injected(hook: Hook) -> None:
     """Wait until a fault has been injected."""
     wait_until(lambda: hook.fired, seconds=_PATIENCE_SECONDS, what=f"injection by {hook}")
