@@ -7,8 +7,8 @@ names have ASCII letters, digits and underscores only, and defaults must fit the
 A type is an object that its parts may lead back to, so types are compared by identity, and
 `same_schema` compares their content. Nothing changes a type once it is parsed.
 
-Differences from Java: a schema of more than `MOST_LEVELS` levels and comments in the JSON are
-refused.
+Differences from Java: a schema of more than `MOST_LEVELS` levels or `MOST_PARTS` parts, and
+comments in the JSON, are refused.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ _ORDERS: Final = frozenset({"ascending", "descending", "ignore"})
 _STRICT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 #: Deeper schemas are refused: every walk over a schema is recursive.
 MOST_LEVELS: Final = 100
+#: Schemas with more types, fields, symbols and properties, those of their references included, are
+#: refused: everything else waits while one is handled.
+MOST_PARTS: Final = 10_000
 #: The most letters of a value that an error shows.
 _SHOWN: Final = 60
 _INT32: Final = 2**31
@@ -224,6 +227,7 @@ class _Parser:
         self._named: dict[str, AvroType] = {}
         self._unresolved: list[_Unresolved] = []
         self._redefined: list[tuple[AvroType, AvroType]] = []
+        self._parts = 0
 
     def parse(self, text: str) -> AvroType:
         # The schema itself is a part, too: it may be a name.
@@ -255,6 +259,7 @@ class _Parser:
         """Parse a part of a schema, and append it to the parts."""
         if level > MOST_LEVELS:
             raise _wrong(path, f"the schema has more than {MOST_LEVELS} levels")
+        self._count(1 + len(value) if isinstance(value, dict) else 1)
         if isinstance(value, str):
             self._add_name(parts, value, namespace, path)
         elif isinstance(value, list):
@@ -354,6 +359,7 @@ class _Parser:
         symbols = value.get("symbols")
         if not isinstance(symbols, list):
             raise _wrong(path, f"the enum {schema.full_name} needs a list of symbols")
+        self._count(len(symbols))
         schema.symbols = tuple(self._checked(symbol, path, "a symbol") for symbol in symbols)
         if len(set(schema.symbols)) < len(symbols):
             raise _wrong(path, f"the enum {schema.full_name} has a symbol twice")
@@ -396,6 +402,11 @@ class _Parser:
                 dict.fromkeys(_name(alias, name.namespace) for alias in _aliases(value, path))
             ),
         )
+
+    def _count(self, parts: int) -> None:
+        self._parts += parts
+        if self._parts > MOST_PARTS:
+            raise InvalidSchemaError(f"the schema has more than {MOST_PARTS} parts")
 
     def _define(self, schema: AvroType) -> AvroType:
         # Only now: within a record its own name is one that is not defined yet.

@@ -51,6 +51,8 @@ MOST_BYTES_OF_SCHEMA: Final = 1_000_000
 #: References of references included.
 _MOST_REFERENCES: Final = 1000
 _MOST_REFERENCE_LEVELS: Final = 100
+#: Of the texts of all references.
+_MOST_REFERENCED_LETTERS: Final = 4 * MOST_BYTES_OF_SCHEMA
 _CONFLUENT_VERSION: Final = "confluent:version"
 #: The key of the level and mode of the default context.
 _DEFAULT_SETTINGS: Final = ""
@@ -682,6 +684,7 @@ class _References:
         self._state = state
         self._deleted = deleted
         self._texts: dict[str, str] = {}
+        self._letters = 0
         self._seen: set[str] = set()
 
     @property
@@ -711,6 +714,9 @@ class _References:
             if reference.name not in self._seen:
                 self._seen.add(reference.name)
                 self.resolve(target, found.references, level + 1)
+                self._letters += len(found.text)
+                if self._letters > _MOST_REFERENCED_LETTERS:
+                    raise RegistryErrorCode.SCHEMA_TOO_LARGE.error()
                 self._texts[reference.name] = found.text
         return tuple(resolved)
 

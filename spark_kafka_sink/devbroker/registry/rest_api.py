@@ -9,6 +9,7 @@ has this context unless it has one of its own.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from dataclasses import dataclass, replace
@@ -52,6 +53,8 @@ _ANY_MEDIA_TYPES: Final = frozenset({"*/*", "application/*"})
 _MAX_INT: Final = 2**31 - 1
 #: The most schemas that a list of all of them has.
 _MOST_LISTED_SCHEMAS: Final = 1000
+#: Of the texts of these schemas; the rest is for another page.
+_MOST_LISTED_LETTERS: Final = 16_000_000
 _RULES: Final = {
     "migrationRules": frozenset({"UPGRADE", "DOWNGRADE", "UPDOWN"}),
     "domainRules": frozenset({"WRITE", "READ", "WRITEREAD"}),
@@ -645,7 +648,10 @@ def _list_schemas(call: _Call) -> _Result:
     for subject in call.state.subject_names(prefix):
         versions = call.state.versions(subject, deleted=call.flag("deleted"))
         found += versions[-1:] if call.flag("latestOnly") else versions
-    return _Result([_entity(version) for version in call.page(found, most=_MOST_LISTED_SCHEMAS)])
+    listed = call.page(found, most=_MOST_LISTED_SCHEMAS)
+    letters = itertools.accumulate(len(version.text) for version in listed)
+    fitting = sum(size <= _MOST_LISTED_LETTERS for size in letters)
+    return _Result([_entity(version) for version in listed[: max(1, fitting)]])
 
 
 # Compatibility.

@@ -32,6 +32,8 @@ _PROMOTED_FROM: Final = {
 }
 #: Types that share their parts many times could have any number of incompatibilities.
 _MOST_INCOMPATIBILITIES: Final = 100
+#: Unions of thousands of branches could take any time: each branch is compared with each.
+_MOST_COMPARISONS: Final = 200_000
 _MOST_LETTERS_OF_SCHEMA: Final = 10 * 1024
 
 
@@ -130,7 +132,7 @@ def compatibility_messages(
             if level.reads_earlier:
                 found = incompatibilities(schema, candidate.schema)
                 messages += [reason.message("new", "old") for reason in found]
-        except AmbiguousFieldError as error:
+        except IncomparableError as error:
             messages.append(str(error))
         if messages:
             text = candidate.text
@@ -150,13 +152,13 @@ def compatibility_messages(
 def incompatibilities(reader: AvroType, writer: AvroType) -> list[Incompatibility]:
     """Return why data of the writer's schema cannot be read with the reader's.
 
-    Raises `AmbiguousFieldError`.
+    Raises `IncomparableError`.
     """
     return _Checker().check(reader, writer, ())
 
 
-class AmbiguousFieldError(ValueError):
-    """A field of the reader whose name and aliases match several fields of the writer."""
+class IncomparableError(ValueError):
+    """A field of the reader that matches several fields of the writer, or schemas too large."""
 
 
 class _Checker:
@@ -170,6 +172,10 @@ class _Checker:
     ) -> list[Incompatibility]:
         key = id(reader), id(writer)
         if key not in self._known:
+            if len(self._known) > _MOST_COMPARISONS:
+                raise IncomparableError(
+                    f"the schemas need more than {_MOST_COMPARISONS} comparisons of types"
+                )
             self._known[key] = []
             self._known[key] = self._compare(reader, writer, location)[:_MOST_INCOMPATIBILITIES]
         return self._known[key]
@@ -250,7 +256,7 @@ def _matching(field: Field, by_name: dict[str, AvroType]) -> AvroType | None:
     """Return the type of the writer's field that a reader's field reads."""
     names = [name for name in (field.name, *field.aliases) if name in by_name]
     if len(names) > 1:
-        raise AmbiguousFieldError(
+        raise IncomparableError(
             f"the field {field.name} matches several fields of the writer: {', '.join(names)}"
         )
     return by_name[names[0]] if names else None

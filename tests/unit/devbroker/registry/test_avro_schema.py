@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.registry.avro_schema import (
     MOST_LEVELS,
+    MOST_PARTS,
     InvalidSchemaError,
     parse_schema,
     types_of,
@@ -140,6 +141,20 @@ def test_a_default_is_compared_with_each_type_once():
     with pytest.raises(InvalidSchemaError, match="the default of the field f"):
         parse_schema(text, strict=True)
     assert "default" not in canonical_text(normalized(parse_schema(text)))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "int", **dict.fromkeys(map(str, range(MOST_PARTS)), 1)},
+        {"type": "enum", "name": "E", "symbols": [f"s{number}" for number in range(MOST_PARTS)]},
+        [{"type": "map", "values": "int"}] * MOST_PARTS,
+    ],
+)
+def test_a_schema_of_many_parts_is_refused(schema):
+    """Types, properties and symbols are counted together."""
+    with pytest.raises(InvalidSchemaError, match="more than 10000 parts"):
+        parse_schema(json.dumps(schema))
 
 
 @given(JSON)

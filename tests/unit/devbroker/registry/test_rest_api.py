@@ -467,6 +467,25 @@ def test_lists_have_pages(api):
     assert ["b"] == [found["subject"] for found in ask(api, "GET /schemas?subjectPrefix=b").body]
 
 
+def test_a_list_of_schemas_is_not_too_long(api):
+    """A list ends before it has too many letters; what is missing is on the next page."""
+    for number in range(18):
+        register(api, json.dumps({"type": "int", "x": str(number) + "a" * 900_000}))
+    first = [found["version"] for found in ask(api, "GET /schemas").body]
+    rest = [found["version"] for found in ask(api, f"GET /schemas?offset={len(first)}").body]
+    assert (list(range(1, 19)), 1) == (first + rest, len(rest))
+
+
+def test_references_are_not_too_long(api):
+    """The texts of all references together are limited."""
+    references = []
+    for number in range(5):
+        parts = {"type": "fixed", "name": f"F{number}", "size": 1, "x": "a" * 900_000}
+        register(api, json.dumps(parts), f"f{number}")
+        references.append({"name": f"F{number}", "subject": f"f{number}", "version": 1})
+    assert (422, 42209) == code(ask(api, REGISTER, {"schema": V1, "references": references}))
+
+
 def test_a_subject_may_have_any_letters(api):
     """A name is encoded in the path; control characters are refused."""
     register(api, V1, "a%2Fb%20%C3%A9")

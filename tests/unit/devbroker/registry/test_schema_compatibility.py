@@ -185,3 +185,13 @@ def test_shared_parts_are_compared_once():
         return [*parts, "null"]
 
     assert 40 == len(reasons(levels("int"), levels("string")))
+
+
+def test_large_unions_are_not_compared_forever():
+    """Schemas whose types need too many comparisons count as incompatible, with the reason."""
+    reader, writer = (
+        json.dumps([{"type": "fixed", "name": f"{name}{n}", "size": 1} for n in range(500)])
+        for name in ("a", "b")
+    )
+    (first, *_) = messages("BACKWARD", reader, writer)
+    assert "the schemas need more than 200000 comparisons of types" == first

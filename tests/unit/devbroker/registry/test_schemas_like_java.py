@@ -14,7 +14,7 @@ from spark_kafka_sink.devbroker.registry.avro_text import (
     normalized,
 )
 from spark_kafka_sink.devbroker.registry.schema_compatibility import (
-    AmbiguousFieldError,
+    IncomparableError,
     incompatibilities,
 )
 from tests.support.devbroker.registry_schemas import evolved_schema, random_schema
@@ -144,7 +144,7 @@ def our_incompatibilities(reader, writer):
     """Return what the registry finds, in the format of the oracle."""
     try:
         found = incompatibilities(parse_schema(reader), parse_schema(writer))
-    except AmbiguousFieldError:
+    except IncomparableError:
         return ["!AvroRuntimeException"]
     return [f"{reason.type.name} {reason.path} {reason.detail}" for reason in found]
 
