@@ -165,8 +165,8 @@ def _primitive(schema: Primitive) -> tuple[Kind, Any]:
 
 
 def _spark_type(kind: str, name: str) -> Any:
-    """Return the type of a number that has one in Spark; Spark ignores the case of its name."""
-    spark_type = _SPARK_TYPES.get((kind, " ".join(name.lower().split())))
+    """Return the type of a number that has one in Spark."""
+    spark_type = _SPARK_TYPES.get((kind, name))
     if spark_type is None:
         raise SchemaError(
             f"Avro: the {kind} is '{shortened(name)}' in Spark ({SPARK_TYPE.strip()}), a type for "

@@ -605,5 +605,7 @@ def _logical_type(value: Mapping[str, Any], kind: str, size: int = 0) -> str | D
         return logical if _FIXED_SIZES.get(str(logical)) == size else None
     spark_type = value.get(_SPARK_PROPERTY)
     if kind in _BEFORE_SPARK_TYPE and isinstance(spark_type, str):
-        return logical if logical in _BEFORE_SPARK_TYPE[kind] else SPARK_TYPE + spark_type
+        # Spark ignores the case of its types' names.
+        name = SPARK_TYPE + " ".join(spark_type.lower().split())
+        return logical if logical in _BEFORE_SPARK_TYPE[kind] else name
     return logical if logical in _LOGICAL_TYPES.get(kind, ()) else None

@@ -61,7 +61,15 @@ def doubled(leaf, times=30, prefix="R"):
     return schema
 
 
-@pytest.mark.parametrize("leaf", ["int", "null", array("null"), {"type": "map", "values": "int"}])
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        "int",
+        "null",
+        pytest.param(array("null"), marks=pytest.mark.slow),
+        pytest.param({"type": "map", "values": "int"}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_type_of_a_billion_parts_is_read_or_refused(leaf):
     """As the schema of both, of the writer alone, and where the reader skips it."""
     many, other = doubled(leaf), doubled(leaf, prefix="S")
