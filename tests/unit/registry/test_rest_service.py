@@ -266,12 +266,18 @@ def test_a_response_has_to_be_complete_in_time(registry, step):
 
 
 def test_a_look_up_of_a_name_has_to_end_in_time(monkeypatch):
-    """No timeout of a socket ends it."""
-    released = threading.Event()
-    monkeypatch.setattr("socket.create_connection", lambda *_: released.wait(60))
+    """No timeout of a socket ends it; its thread does not keep the process alive."""
+    released, daemons = threading.Event(), []
+
+    def hang(*_):
+        daemons.append(threading.current_thread().daemon)
+        released.wait(60)
+
+    monkeypatch.setattr("socket.create_connection", hang)
     message = str(failure("http://a", ONCE, {"request.timeout.ms": 50}))
     released.set()
     assert "no response within 0.05 s" in message
+    assert [True] == daemons
 
 
 def test_a_response_is_limited_in_size(registry, monkeypatch):
