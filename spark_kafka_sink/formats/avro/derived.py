@@ -24,7 +24,7 @@ from spark_kafka_sink.formats.avro.encode_plan import (
     is_any_string,
     value_type,
 )
-from spark_kafka_sink.formats.avro.schema import MOST_LEVELS, PRIMITIVES
+from spark_kafka_sink.formats.avro.schema import MOST_LEVELS, PRIMITIVES, SPARK_PROPERTY
 
 #: The names of Avro's specification. Java's library accepts more, other libraries do not.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,8 +38,6 @@ _PLAIN: Final = {
     "double": "double",
 }
 _SUFFIXES: Final = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}
-#: The property by which Spark keeps a type that Avro does not have.
-_CATALYST_TYPE: Final = "spark.sql.catalyst.type"
 
 
 def derive_schema(arrow_type: Any, name: str) -> str:
@@ -121,7 +119,7 @@ def _leaf(kind: Any, full_name: str) -> Any:  # noqa: PLR0911  one for each kind
         prefix = "timestamp" if kind.tz is not None else "local-timestamp"
         return {"type": "long", "logicalType": f"{prefix}-{_SUFFIXES[kind.unit]}"}
     if pa.types.is_duration(kind):
-        return {"type": "long", _CATALYST_TYPE: "interval day to second"}
+        return {"type": "long", SPARK_PROPERTY: "interval day to second"}
     return None
 
 

@@ -83,6 +83,7 @@ from spark_kafka_sink.formats.avro.defaults import DefaultEncoder
 from spark_kafka_sink.formats.avro.plan import DAY, MOST_OPERATIONS, WIDTH
 from spark_kafka_sink.formats.avro.schema import (
     ABSENT,
+    SPARK_TYPE,
     Array,
     DecimalType,
     Enum,
@@ -185,6 +186,7 @@ _LOCAL_TIMES: Final[dict[Any, str]] = {
     "local-timestamp-micros": "us",
     "local-timestamp-nanos": "ns",
 }
+_DURATIONS: Final = frozenset({None, f"{SPARK_TYPE}interval day to second"})
 #: Names that an error lists, and with which it compares one.
 _MOST_NAMES: Final = 5
 _MOST_COMPARED: Final = 1000
@@ -638,7 +640,7 @@ def _scale_of_long(schema: Primitive, kind: Any) -> Scale | None:
     if schema.type == "long" and pa.types.is_timestamp(kind):
         units = _INSTANTS if kind.tz is not None else _LOCAL_TIMES
         return _scale(kind.unit, units[schema.logical]) if schema.logical in units else None
-    if schema.type == "long" and schema.logical is None and pa.types.is_duration(kind):
+    if schema.type == "long" and schema.logical in _DURATIONS and pa.types.is_duration(kind):
         return _scale(kind.unit, "us")
     return None
 

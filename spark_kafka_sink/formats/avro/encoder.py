@@ -223,7 +223,9 @@ class _Inputs:
                 return
             row = first_bad_row(self._root)
         except pa.ArrowException as error:
-            raise PayloadError(_MALFORMED, advice=_MALFORMED_ADVICE) from error
+            raise PayloadError(
+                "the Arrow data of the column is malformed", advice=_MALFORMED_ADVICE
+            ) from error
         raise PayloadError(_MALFORMED, row=row, advice=_MALFORMED_ADVICE)
 
     def _add_numbers(self, array: Any, slot: npt.NDArray[np.int64]) -> None:

@@ -45,8 +45,8 @@ _LOGICAL_TYPES: Final = {
 }
 #: The property in which Spark's `to_avro` names the type of an interval, which is a number. It is
 #: a logical type here, with the type behind this prefix.
-_SPARK_PROPERTY: Final = "spark.sql.catalyst.type"
-SPARK_TYPE: Final = f"{_SPARK_PROPERTY} "
+SPARK_PROPERTY: Final = "spark.sql.catalyst.type"
+SPARK_TYPE: Final = f"{SPARK_PROPERTY} "
 #: For each type, the logical types that take precedence over that property.
 _BEFORE_SPARK_TYPE: Final = {
     "int": frozenset({"date"}),
@@ -603,7 +603,7 @@ def _logical_type(value: Mapping[str, Any], kind: str, size: int = 0) -> str | D
         return DecimalType(precision, scale) if 0 <= scale <= precision > 0 and fits else None
     if kind == "fixed":
         return logical if _FIXED_SIZES.get(str(logical)) == size else None
-    spark_type = value.get(_SPARK_PROPERTY)
+    spark_type = value.get(SPARK_PROPERTY)
     if kind in _BEFORE_SPARK_TYPE and isinstance(spark_type, str):
         # Spark ignores the case of its types' names.
         name = SPARK_TYPE + " ".join(spark_type.lower().split())

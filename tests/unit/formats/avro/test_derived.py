@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from spark_kafka_sink.formats.avro.plan import make_plan
 from spark_kafka_sink.formats.avro.schema import parse_schema
 from tests.support.formats.avro_writer_oracle import schemas_of_spark
 
+WEEK = timedelta(weeks=1)
 TEXT_MAP = pa.map_(pa.string(), pa.string())
 
 
@@ -119,6 +121,15 @@ def test_a_type_without_a_schema_is_refused(arrow_type):
     """The error names column and type."""
     with pytest.raises(SchemaError, match=r"column 'value\.a' has type .*, for which there is no"):
         derive_schema(pa.struct([("a", arrow_type)]), "R")
+
+
+def test_a_type_with_too_many_levels_is_refused():
+    """A parser refuses its schema."""
+    kind = pa.int32()
+    for _ in range(101):
+        kind = pa.list_(kind)
+    with pytest.raises(SchemaError, match="has more than 100 levels"):
+        derive_schema(kind, "R")
 
 
 def test_a_column_that_is_there_twice_is_refused():
@@ -227,6 +238,7 @@ _LEAVES = st.sampled_from(
         (pa.binary(), st.binary(max_size=40)),
         (pa.date32(), st.dates()),
         (pa.timestamp("us"), st.datetimes()),
+        (pa.duration("us"), st.timedeltas(min_value=-WEEK, max_value=WEEK)),
         (
             pa.decimal128(20, 3),
             st.integers(1 - 10**20, 10**20 - 1).map(lambda n: Decimal(n) / 1000),

@@ -11,7 +11,7 @@ from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder
 from spark_kafka_sink.formats.avro.plan import MOST_OPERATIONS
-from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.formats.avro.schema import Fixed, Union, parse_schema
 from spark_kafka_sink.record.default_record import encode_varint
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -226,3 +226,27 @@ def test_the_name_of_the_column_is_that_of_the_caller():
     """A key is not called a value."""
     with pytest.raises(SchemaError, match="column 'key' has type bool"):
         make_encode_plan(parse_schema('"int"'), pa.bool_(), "key")
+
+
+def test_a_union_of_too_many_branches_is_refused():
+    """An operation has room for so many only."""
+    branches = tuple(Fixed(f"F{number}", 1) for number in range(10_001))
+    with pytest.raises(SchemaError, match="which has more than 10000 branches"):
+        make_encode_plan(Union(branches), pa.binary())
+
+
+def test_a_column_of_nulls_only_needs_a_field_that_may_be_null():
+    """Arrow has a type for it, as Spark has."""
+    kind = pa.struct([("a", pa.null())])
+    with pytest.raises(SchemaError, match=r"'value\.a' has type null.* which cannot be null"):
+        plan(record(("a", "int")), kind)
+    array = pa.array([{"a": None}], kind)
+    encoder = Encoder(plan(record(("a", ["int", "null"])), kind))
+    assert [b"\2"] == encoder.encode(array).to_pylist()
+
+
+def test_a_member_of_nulls_only_is_never_set():
+    """The other members decide."""
+    kind = pa.struct([("member0", pa.null()), ("member1", pa.int32())])
+    encoder = Encoder(plan(["string", "int"], kind))
+    assert [b"\2\2"] == encoder.encode(pa.array([{"member1": 1}], kind)).to_pylist()

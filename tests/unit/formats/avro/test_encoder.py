@@ -234,6 +234,33 @@ def test_an_imported_array_whose_last_offset_is_wrong_is_an_error():
     assert 1 == caught.value.row
 
 
+def test_an_imported_list_whose_offsets_are_wrong_is_an_error():
+    """The first row is named whose items are not there."""
+    offsets = np.array([0, 1, 2, 2], np.int32)
+    child = pa.array([1, 2], pa.int32())
+    buffers = [None, pa.py_buffer(offsets)]
+    array = pa.Array.from_buffers(pa.list_(pa.int32()), 3, buffers, children=[child])
+    offsets[2] = 9
+    with pytest.raises(PayloadError, match="outside of its buffers") as caught:
+        encode({"type": "array", "items": "int"}, array)
+    assert 1 == caught.value.row
+
+
+@pytest.mark.parametrize("kind", [pa.list_view(pa.string()), pa.list_(pa.string(), 1)])
+def test_lists_in_any_layout_are_encoded(kind):
+    """Slices, nulls and items below nulls included."""
+    array = pa.array([["a"], None, ["b"], ["c"]], kind)
+    payloads = encode({"type": "array", "items": "string"}, array.slice(1, 2))
+    assert [None, b"\2\2b\0"] == payloads.to_pylist()
+
+
+def test_a_dictionary_of_an_extension_type_is_encoded():
+    """Both only store the values in another way."""
+    values = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
+    array = pa.DictionaryArray.from_arrays(pa.array([0, None, 0]), values)
+    assert [b"\x20" + b"0" * 16, None] == encode("bytes", array.slice(0, 2)).to_pylist()
+
+
 def test_a_string_must_be_utf8():
     """A reader would refuse or change it; what is below a null is not looked at."""
     array = raw(pa.string(), int32s(0, 1, 3), b"a\xc3\x28")
