@@ -52,7 +52,8 @@ class RequestReceiver:
         self._buffer = bytearray()
         #: Up to where the end of the head was not found.
         self._searched = 0
-        self._head: RestRequest | None = None
+        #: The request whose body has not arrived as a whole.
+        self.head: RestRequest | None = None
         #: What is missing of the body, or of its current chunk.
         self._missing = 0
         self._is_chunked = False
@@ -63,7 +64,7 @@ class RequestReceiver:
     @property
     def is_partial(self) -> bool:
         """Whether a part of a request has arrived."""
-        return bool(self._buffer) or self._head is not None
+        return bool(self._buffer) or self.head is not None
 
     @property
     def keeps_alive(self) -> bool:
@@ -84,11 +85,11 @@ class RequestReceiver:
 
         Raises `MalformedRequestError`.
         """
-        if self._head is None and not self._read_head():
+        if self.head is None and not self._read_head():
             return None
         if not (self._read_chunks() if self._is_chunked else self._read_body()):
             return None
-        head, self._head = self._head, None
+        head, self.head = self.head, None
         if head is None:
             return None
         body, self._body = bytes(self._body), bytearray()
@@ -122,7 +123,7 @@ class RequestReceiver:
             raise _malformed("the target of the request is not a path")
         self._keeps_alive = _keeps_alive(headers, is_1_1=minor == "1")
         self._frame(headers, is_1_1=minor == "1")
-        self._head = RestRequest(method=method, target=target, headers=headers)
+        self.head = RestRequest(method=method, target=target, headers=headers)
         return True
 
     def _frame(self, headers: Mapping[str, str], *, is_1_1: bool) -> None:

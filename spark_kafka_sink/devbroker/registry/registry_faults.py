@@ -173,8 +173,12 @@ class RegistryFaults(Hooks):
 
     def decide(self, request: RestRequest, connection_id: int) -> RegistryAction | None:
         """Return the first action that a hook chooses for a request."""
+        segments = request.segments
+        if segments[:1] == ("contexts",) and segments[2:]:
+            # The path within the context.
+            segments = segments[2:]
         for hook in self._hooks:
-            if hook.matches(request.method, request.segments):
+            if hook.matches(request.method, segments):
                 action: RegistryAction | None = hook.ask(request, connection_id)
                 if action is not None:
                     return action

@@ -163,6 +163,11 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
 
     def _handle_next(self) -> None:
         request = self._receiver.next_request()
+        head = self._receiver.head if request is None else request
+        if head is not None and not self._is_authenticated(head):
+            # Without waiting for the body, which may be large.
+            self._refuse(head)
+            return
         if self._receiver.take_continue() and self._transport is not None:
             self._transport.write(CONTINUE)
         if request is not None:
@@ -196,9 +201,6 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
         self._watch()
 
     def _handle(self, request: RestRequest) -> None:
-        if not self._is_authenticated(request):
-            self._refuse(request)
-            return
         action = self._server.faults.decide(request, self._id)
         match action:
             case Delay(seconds=seconds, handled=False):
@@ -254,6 +256,8 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
         )
         if lingers:
             self._closing = True
+            if not self._eof:
+                self._transport.resume_reading()
             self._delayed = self._server.loop.call_later(_LINGER_SECONDS, self._close)
         elif closes:
             self._close()
@@ -290,7 +294,11 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
         self._later(
             delay,
             lambda: self._send(
-                response, closes=True, without_body=without_body, challenge=_CHALLENGE
+                response,
+                closes=True,
+                lingers=True,
+                without_body=without_body,
+                challenge=_CHALLENGE,
             ),
         )
 

@@ -254,6 +254,7 @@ def test_paths_match_by_their_parts(broker, path):
     registry = broker.schema_registry
     registry.on(path, AnswerStatus(599), expect=True)
     assert 599 == call(registry.url, "GET /schemas/ids/7").status
+    assert 599 == call(registry.url, "GET /contexts/.test/schemas/ids/7").status
 
 
 @pytest.mark.parametrize(
@@ -339,6 +340,16 @@ def test_a_registry_may_ask_for_a_password(certificates):
             urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)  # noqa: S310
         assert refused.value.headers["WWW-Authenticate"].startswith("Basic realm=")
         refused.value.close()
+
+
+def test_a_client_without_a_password_sends_no_body(certificates):
+    """A client is refused as soon as the head of its request has arrived."""
+    with secured(certificates, "SASL_PLAINTEXT") as broker, connect(broker) as client:
+        client.sendall(
+            b"POST /subjects/a/versions HTTP/1.1\r\nContent-Length: 1000000\r\n"
+            b"Expect: 100-continue\r\n\r\n{"
+        )
+        assert rest_of(client).startswith(b"HTTP/1.1 401 Unauthorized\r\n")
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
