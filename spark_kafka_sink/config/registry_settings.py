@@ -245,6 +245,11 @@ class RegistrySettings:
             _given=dict(settings),
         )
 
+    @classmethod
+    def of_options(cls, settings: Mapping[str, object]) -> Self | None:
+        """Parse what `registry_options` returned; None if the options name no registry."""
+        return cls.from_mapping(settings, prefix=REGISTRY_PREFIX) if settings else None
+
     @property
     def prefix(self) -> str:
         """The prefix of the settings' names as the user wrote them."""

@@ -5,6 +5,7 @@ Every option must be one of these; any other is an error that suggests the neare
 - an option of the sink itself, in camelCase like Spark's, in any case (Spark lower-cases them);
 - `kafka.` followed by a setting of Kafka's producer, passed through to `ProducerConfig`, except for
   the few that have no meaning in a Spark write (`REFUSED_IN_SPARK`);
+- `schema.registry.` followed by a setting of a Schema Registry's client (`RegistrySettings`);
 - an option of `writeStream` that Spark passes on (`SPARK_OPTIONS`) and handles itself;
 - an option of the *source*, or `kafka.` followed by a consumer-only setting. Many users share one
   dict for both directions, so these are ignored; `ignored` lists them for a warning.
@@ -15,13 +16,18 @@ Every option must be one of these; any other is an error that suggests the neare
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import *
 from spark_kafka_sink.config.config_def import nearest_name, unknown_option
 from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
+from spark_kafka_sink.config.format_options import (
+    FORMAT_OPTIONS,
+    WRITE_FORMAT_OPTIONS,
+    FormatOptions,
+)
 from spark_kafka_sink.config.plugin_reference import (
     PARTITIONERS,
     REPORTERS,
@@ -29,6 +35,11 @@ from spark_kafka_sink.config.plugin_reference import (
     check_importable,
 )
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, REFUSED, ProducerConfig
+from spark_kafka_sink.config.registry_settings import (
+    REGISTRY_PREFIX,
+    RegistrySettings,
+    registry_options,
+)
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import is_topic_name
@@ -122,6 +133,8 @@ _OPTIONS: Final = {
         "option of the stream, on a file system of the driver, and source and sink on the "
         "same cluster."
     ),
+    **FORMAT_OPTIONS,
+    **WRITE_FORMAT_OPTIONS,
 }
 SINK_OPTIONS_DEF: Final = ConfigDef.named(_OPTIONS)
 
@@ -209,6 +222,9 @@ class SinkOptions:
     checkpoint_location: str | None
     #: None for an at_least_once write.
     exactly_once: ExactlyOnceOptions | None
+    formats: FormatOptions = field(default_factory=FormatOptions)
+    #: None without schema.registry.url.
+    registry: RegistrySettings | None = None
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, object]) -> SinkOptions:
@@ -234,8 +250,9 @@ class SinkOptions:
                 setting = key.removeprefix(KAFKA_PREFIX)
                 _check_allowed_in_spark(setting, value)
                 kafka[setting] = value
-            else:
+            elif REGISTRY_PREFIX not in key:
                 raise _unknown_option(name)
+        settings = registry_options(options)
         values = SINK_OPTIONS_DEF.parse(own)
         producer = replace(
             ProducerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX),
@@ -256,6 +273,8 @@ class SinkOptions:
             source_consumer_group=values["sourceConsumerGroup"],
             checkpoint_location=checkpoint_location,
             exactly_once=_exactly_once_options(values, frozenset(own), kafka, producer, topic),
+            formats=FormatOptions.parse(values, frozenset(own), has_registry=bool(settings)),
+            registry=RegistrySettings.of_options(settings),
         )
 
 

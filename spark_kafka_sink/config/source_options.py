@@ -8,6 +8,7 @@ Every option must be one of these; any other is an error that suggests the neare
   those of consumer groups and polls, which Spark's source accepts and which change nothing here;
 - `kafka.` followed by a setting that only the producer has: many users share one dict for both
   directions, so these are ignored;
+- `schema.registry.` followed by a setting of a Schema Registry's client (`RegistrySettings`);
 - an option of a stream that Spark passes on and handles itself (`SPARK_OPTIONS`).
 
 The sink's own options are errors: a read with `topic` most likely means `subscribe`. `ignored`
@@ -19,7 +20,7 @@ checked when the read is planned (`offset_specs.check_same_partitions`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
@@ -32,16 +33,28 @@ from spark_kafka_sink.config.consumer_config import (
     ConsumerConfig,
 )
 from spark_kafka_sink.config.durations import milliseconds
+from spark_kafka_sink.config.format_options import (
+    FORMAT_OPTIONS,
+    READ_FORMAT_OPTIONS,
+    FormatOptions,
+)
 from spark_kafka_sink.config.offset_specs import (
+    Assign,
     Latest,
     OffsetSpec,
     Position,
     Selection,
+    Subscribe,
     batch_range,
     selection,
     stream_start,
 )
 from spark_kafka_sink.config.plugin_reference import TOKEN_SOURCES, check_importable
+from spark_kafka_sink.config.registry_settings import (
+    REGISTRY_PREFIX,
+    RegistrySettings,
+    registry_options,
+)
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
@@ -65,7 +78,22 @@ _SUPPORTED: Final = {
 }
 #: The reason why options of consumer groups have no effect.
 _NO_GROUP: Final = WITHOUT_EFFECT["group.id"].reason
-_ONLY_IN_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_ONLY_IN_STREAMS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "schemaEvolutionMode",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFormats:
+    """What the columns of a read depend on."""
+
+    include_headers: bool
+    formats: FormatOptions
+    #: None without schema.registry.url.
+    registry: RegistrySettings | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +122,9 @@ class SourceOptions:
     poll_timeout_ms: int
     #: The group to which a stream commits its progress, or None.
     commit_group: str | None
+    formats: FormatOptions = field(default_factory=FormatOptions)
+    #: None without schema.registry.url.
+    registry: RegistrySettings | None = None
     #: The names of the options that have no effect.
     ignored: tuple[str, ...]
     #: What to log about them: a sentence for each reason.
@@ -109,7 +140,7 @@ class SourceOptions:
         """
         own, kafka, without_effect = _sort_out(options)
         values = SOURCE_OPTIONS_DEF.parse(own)
-        selected = selection(values)
+        read = _read_formats(values, frozenset(own), options)
         if is_stream:
             start, end = stream_start(values), Position(Latest(), "endingOffsets", ())
         else:
@@ -130,14 +161,14 @@ class SourceOptions:
             "a Spark read",
         )
         return cls(
-            selection=selected,
+            selection=selection(values),
             starting=start.spec,
             starting_option=start.option,
             ending=end.spec,
             ending_option=end.option,
             starting_timestamp_strategy=values["startingOffsetsByTimestampStrategy"].lower(),
             fail_on_data_loss=values["failOnDataLoss"],
-            include_headers=values["includeHeaders"],
+            include_headers=read.include_headers,
             min_partitions=values["minPartitions"],
             max_records_per_partition=values["maxRecordsPerPartition"],
             max_offsets_per_trigger=values["maxOffsetsPerTrigger"] if is_stream else None,
@@ -147,6 +178,8 @@ class SourceOptions:
             fetch_offset_retry_interval_ms=values["fetchOffset.retryIntervalMs"],
             poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"],
             commit_group=values["commitGroup"],
+            formats=read.formats,
+            registry=read.registry,
             ignored=tuple(sorted(without_effect)),
             warnings=tuple(_warnings(without_effect, values["commitGroup"], is_stream=is_stream)),
             consumer=consumer,
@@ -174,9 +207,46 @@ def _sort_out(
             without_effect[key] = "a read writes nothing to Kafka"
         elif setting in CONSUMER_CONFIG_DEF or setting in REFUSED_CONSUMER:
             kafka[setting] = value
-        elif key not in _OF_SPARK:
+        elif key not in _OF_SPARK and REGISTRY_PREFIX not in key:
             raise _unknown_option(name)
     return own, kafka, without_effect
+
+
+def read_formats(options: Mapping[str, object]) -> ReadFormats:
+    """Parse those options that the columns of a read depend on; raises ConfigError.
+
+    Spark asks for the columns before it is known whether the read is a batch or a stream. All other
+    options are checked when it asks for the reader.
+    """
+    wanted = {
+        name.lower(): name for name in ("includeHeaders", *FORMAT_OPTIONS, *READ_FORMAT_OPTIONS)
+    }
+    own = {wanted[name.lower()]: value for name, value in options.items() if name.lower() in wanted}
+    return _read_formats(SOURCE_OPTIONS_DEF.parse(own), frozenset(own), options)
+
+
+def _read_formats(
+    values: Mapping[str, Any], given: frozenset[str], options: Mapping[str, object]
+) -> ReadFormats:
+    settings = registry_options(options)
+    formats = FormatOptions.parse(values, given, has_registry=bool(settings))
+    return ReadFormats(
+        include_headers=values["includeHeaders"],
+        formats=formats,
+        registry=RegistrySettings.of_options(settings),
+    )
+
+
+def topics_of(options: Mapping[str, object]) -> tuple[str, ...] | None:
+    """Return the topics that a read names, None if a pattern does; raises ConfigError."""
+    own, _, _ = _sort_out(options)
+    selected = selection(SOURCE_OPTIONS_DEF.parse(own))
+    match selected:
+        case Subscribe():
+            return selected.topics
+        case Assign():
+            return tuple(dict.fromkeys(partition.topic for partition in selected.partitions))
+    return None
 
 
 def _check_batch(values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The table of the options of a read: those of Spark's own Kafka source, and `commitGroup`.
+"""The table of the options of a read: those of Spark's own source, and more.
 
 Names and defaults are Spark's (`KafkaSourceProvider`, 4.2), except for the default of
 kafkaConsumer.pollTimeoutMs, which there is spark.network.timeout.
@@ -10,6 +10,7 @@ from typing import Final
 
 from spark_kafka_sink.config.config_def import *
 from spark_kafka_sink.config.durations import TimeText
+from spark_kafka_sink.config.format_options import FORMAT_OPTIONS, READ_FORMAT_OPTIONS
 
 _OPTIONS: Final = {
     "subscribe": setting(STRING, None, HIGH).doc(
@@ -101,5 +102,7 @@ _OPTIONS: Final = {
         "For a stream: a consumer group to which the driver commits how far the query has got, "
         "for lag monitors. One micro-batch late; nothing reads it, and a failure is a warning."
     ),
+    **FORMAT_OPTIONS,
+    **READ_FORMAT_OPTIONS,
 }
 SOURCE_OPTIONS_DEF: Final = ConfigDef.named(_OPTIONS)

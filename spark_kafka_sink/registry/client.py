@@ -19,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from urllib.parse import quote
 
-from spark_kafka_sink.config.registry_settings import RegistrySettings
 from spark_kafka_sink.errors import SchemaRegistryError
 from spark_kafka_sink.registry.rest_service import (
     SUBJECT_NOT_FOUND,
@@ -39,7 +38,9 @@ from spark_kafka_sink.registry.schemas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
+
+    from spark_kafka_sink.config.registry_settings import RegistrySettings
 
 Value = TypeVar("Value")
 
@@ -354,10 +355,10 @@ def _start_empty_after_fork() -> None:
 os.register_at_fork(after_in_child=_start_empty_after_fork)
 
 
-def registry_client(settings: Mapping[str, object], *, prefix: str = "") -> SchemaRegistryClient:
-    """Return this process's client for settings, by their names without `prefix`.
+def registry_client(settings: RegistrySettings) -> SchemaRegistryClient:
+    """Return this process's client for settings.
 
-    References in them are resolved each time: a process with other credentials in its files has
-    another client, which fetches all schemas again. Raises ConfigError.
+    Settings with other credentials, as from a file that has changed, have another client, which
+    fetches all schemas again.
     """
-    return _clients.get(RegistrySettings.from_mapping(settings, prefix=prefix))
+    return _clients.get(settings)

@@ -1,21 +1,19 @@
 """The framing of payloads: how the bytes of a key or a value name their schema.
 
 Confluent's framing is a byte 0 and the id of the schema as a big-endian int32; the payload follows.
-Whole columns are read at once. Other framings are refused by name, and what looks like one of them
-is named in the error.
+Whole columns are read at once. What looks like another framing is named in the error.
 """
 
 from __future__ import annotations
 
 import struct
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.registry.schemas import MAX_ID
 
 if TYPE_CHECKING:
@@ -34,32 +32,6 @@ _GUID_MAGIC: Final = 1
 _GLUE_PREFIXES: Final = (b"\x03\x00", b"\x03\x05")
 #: The marker of Avro's single-object encoding, before a fingerprint of the schema.
 _SINGLE_OBJECT: Final = b"\xc3\x01"
-
-
-class Framing(StrEnum):
-    """The framings that are supported."""
-
-    CONFLUENT = "confluent"
-    NONE = "none"
-
-    @classmethod
-    def read(cls, text: str, option: str) -> Framing:
-        """Return the framing of a name; ConfigError, which names the option, if there is none."""
-        name = text.strip().lower()
-        if name in list(cls):
-            return cls(name)
-        if name in _REFUSED:
-            raise ConfigError(f"{option}={name} is not supported yet: {_REFUSED[name]}")
-        raise ConfigError(f"{option} must be one of: {', '.join(cls)}, not {text!r}")
-
-
-_REFUSED: Final = {
-    "header": "write with the schema's id in the payload, which is the default of Confluent's "
-    "serializers (PrefixSchemaIdSerializer)",
-    "glue": "AWS Glue's schemas have UUIDs and another prefix",
-    "apicurio": "set Apicurio's serializers to Confluent's format (apicurio.registry.as-confluent "
-    "with 4-byte ids), then use confluent",
-}
 
 
 class Unframed(IntEnum):

@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
+    from spark_kafka_sink.config.format_options import Side
     from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.spark.sink.write_report import WriteReport
 
 logger = logging.getLogger(__name__)
@@ -109,6 +111,14 @@ class KafkaSink(DataSource):
     rows can only be appended, and means complete mode in a stream.
     """
 
+    #: The schemas of keys and values that have a format, once Spark has asked for the columns.
+    _schemas: Mapping[Side, PayloadSchema] | None = None
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        # Spark creates this object once for each query, and copies it for each micro-batch.
+        self._token = uuid.uuid4().hex
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -130,7 +140,10 @@ class KafkaSink(DataSource):
         # This worker of the driver, too, serves later writes.
         freeze_imported_objects()
         return KafkaBatchWriter(
-            checked.options, topic=checked.schema.topic, report_path=checked.report_path
+            checked.options,
+            topic=checked.schema.topic,
+            report_path=checked.report_path,
+            schemas=checked.payload_schemas,
         )
 
     def streamWriter(  # noqa: N802 -- Spark's name
@@ -147,14 +160,14 @@ class KafkaSink(DataSource):
             from spark_kafka_sink.spark.sink.stream_writer import KafkaStreamWriter
 
             options = stream_options(self.options)
-            columns = write_schema(schema, options.topic)
+            columns = write_schema(schema, options.topic, options.formats)
         except KafkaError as error:
             raise for_user(error) from error.__cause__
-        return KafkaStreamWriter(options, topic=columns.topic)
+        return KafkaStreamWriter(options, topic=columns.topic, columns=schema, token=self._token)
 
     def schema(self) -> StructType:
         """Return the columns of a read without a schema (Spark calls this); raises ConfigError."""
-        from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
+        from spark_kafka_sink.config.source_options import read_formats
         from spark_kafka_sink.spark.source.columns import default_columns
 
         request_json = self.options.get(REQUEST_OPTION)
@@ -164,43 +177,69 @@ class KafkaSink(DataSource):
             return python_schema()
 
         try:
-            given = {"includeHeaders": self.options.get("includeHeaders", "false")}
+            read = read_formats(self.options)
+            typed = {}
+            if read.formats.sides:
+                from spark_kafka_sink.spark.source.payload_reads import resolved, spark_types
+
+                # Spark passes this object on to where it asks for the reader.
+                self._schemas = resolved(self.options, read.formats, read.registry)
+                typed = spark_types(self._schemas)
             return default_columns(
-                include_headers=SOURCE_OPTIONS_DEF.parse(given)["includeHeaders"]
+                include_headers=read.include_headers,
+                typed=typed,
+                with_errors=read.formats.has_error_columns,
             )
         except KafkaError as error:
             raise for_user(error) from error.__cause__
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch (Spark calls this); raises ConfigError or SchemaError."""
+        """Return the reader of a batch (Spark calls this).
+
+        Raises ConfigError, SchemaError, or for a key or value with a format SchemaRegistryError.
+        """
         from spark_kafka_sink.config.source_options import SourceOptions
-        from spark_kafka_sink.spark.source.columns import check_columns
         from spark_kafka_sink.spark.source.reader import KafkaBatchReader
 
         try:
-            check_columns(schema)
-            return KafkaBatchReader(
-                SourceOptions.from_mapping(self.options, is_stream=False), schema
-            )
+            options = SourceOptions.from_mapping(self.options, is_stream=False)
+            return KafkaBatchReader(options, schema, self._checked_schemas(options, schema))
         except KafkaError as error:
             raise for_user(error) from error.__cause__
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Return the reader of a stream (Spark calls this).
 
-        It raises ConfigError or SchemaError when Spark asks it where the stream starts.
+        It raises ConfigError, SchemaError or SchemaRegistryError when Spark asks it where the
+        stream starts.
         """
         from spark_kafka_sink.config.source_options import SourceOptions
-        from spark_kafka_sink.spark.source.columns import check_columns
         from spark_kafka_sink.spark.source.stream_reader import RefusedStreamReader
 
         try:
             _check_streams()
-            check_columns(schema)
             options = SourceOptions.from_mapping(self.options, is_stream=True)
-            return _stream_reader(options, schema)
+            return _stream_reader(options, schema, self._checked_schemas(options, schema))
         except KafkaError as error:
             return RefusedStreamReader(error)
+
+    def _checked_schemas(
+        self, options: SourceOptions, schema: StructType
+    ) -> Mapping[Side, PayloadSchema]:
+        """Check the columns of a read; return the schemas of keys and values with a format."""
+        from spark_kafka_sink.spark.source.columns import check_columns
+
+        formats = options.formats
+        typed = [side.side for side in formats.sides]
+        check_columns(schema, typed, with_errors=formats.has_error_columns)
+        if not typed:
+            return {}
+        from spark_kafka_sink.spark.source.payload_reads import check_types, resolved_again
+
+        # Spark has not asked for the schema if the user has given one.
+        schemas = self._schemas or resolved_again(self.options, formats, options.registry)
+        check_types(schema, schemas)
+        return schemas
 
     @classmethod
     def check(
@@ -306,13 +345,15 @@ def _report_schema(request_json: str) -> StructType:
     return StructType([StructField(ANSWER, StringType(), nullable=True, metadata={ANSWER: answer})])
 
 
-def _stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
+def _stream_reader(
+    options: SourceOptions, schema: StructType, schemas: Mapping[Side, PayloadSchema]
+) -> DataSourceStreamReader:
     """Return the reader that this PySpark can call; only 4.2 and later have limits."""
     if find_spec("pyspark.sql.streaming.datasource") is None:
         from spark_kafka_sink.spark.source.stream_reader import KafkaStreamReader41, check_no_limits
 
         check_no_limits(options, pyspark.__version__)
-        return KafkaStreamReader41(options, schema)
+        return KafkaStreamReader41(options, schema, schemas)
     from spark_kafka_sink.spark.source.limited_stream_reader import KafkaLimitedStreamReader
 
-    return KafkaLimitedStreamReader(options, schema)
+    return KafkaLimitedStreamReader(options, schema, schemas)

@@ -40,12 +40,13 @@ LAYERS: dict[str, frozenset[str]] = {
     "metrics": _BOTTOM | {"config"},
     "record": _BOTTOM,
     # Payloads to columns of Arrow, and back.
-    "formats": _BOTTOM | {"record"},
+    "formats": _BOTTOM | {"record", "config", "registry"},
     "network": _BOTTOM | {"config", "protocol", "security"},
     # HTTP over TLS is all that it shares with the connections to brokers.
     "registry": _BOTTOM | {"config", "security", "network.http_client", "network.tls_contexts"},
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
-    "consumer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
+    "consumer": _BOTTOM
+    | {"network", "record", "protocol", "config", "metrics", "formats", "registry"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", _ERROR_CODES},
     # The operators' commands.
@@ -57,6 +58,8 @@ LAYERS: dict[str, frozenset[str]] = {
         "admin",
         "producer",
         "consumer",
+        "formats",
+        "registry",
         "record",
         "config",
         "metrics",
@@ -104,8 +107,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "arrow": (TOP, "kernel"),
     },
     "formats": {
-        TOP: (),
-        "avro": (TOP,),
+        "avro": (),
+        TOP: ("avro",),
     },
     "admin": {
         "terminal": (),
@@ -231,6 +234,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "devbroker/topic_records.py",
         "record/arrow/*.py",
         "consumer/*.py",
+        "formats/*.py",
         "formats/*/*.py",
         "registry/framing.py",
         "spark/sink/*.py",

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink import display
 from spark_kafka_sink.config.sink_options import SinkOptions
@@ -67,6 +67,8 @@ class CheckedWrite:
     #: The topic's partition count; None if a column names the topics, or if the topic is missing
     #: and the write would make brokers create it.
     partitions: int | None
+    #: What tasks need to encode keys and values that have a format: a `PayloadSchema` of each.
+    payload_schemas: Mapping[Any, Any] = field(default_factory=dict)
     #: How the Python that Spark starts differs from the one that checked; None if it does not.
     warning: str | None = None
 
@@ -74,6 +76,11 @@ class CheckedWrite:
         """Show where the rows would go and which columns make up a record; no settings."""
         warning = "" if self.warning is None else f"; warning: {self.warning}"
         return f"OK: {self._destination()}, {self._columns()}{warning}"
+
+    @property
+    def schemas(self) -> Mapping[str, str]:
+        """The schemas of keys and values that have a format: id, subject and version of each."""
+        return {side: str(schema) for side, schema in self.payload_schemas.items()}
 
     def _destination(self) -> str:
         if self.schema.topic is None:
@@ -84,6 +91,7 @@ class CheckedWrite:
 
     def _columns(self) -> str:
         used = f"column{'' if len(self.schema.used) == 1 else 's'} {', '.join(self.schema.used)}"
+        used += "".join(f", {side}s by {schema}" for side, schema in self.schemas.items())
         ignored = display.listed(self.schema.ignored)
         return f"{used} (not written: {ignored})" if ignored else used
 
@@ -100,6 +108,7 @@ class CheckedWrite:
                     "guarantee": "at least once"
                     if exactly_once is None
                     else f"exactly once, as {exactly_once.prefix!r}",
+                    **{f"schema of {side}s": schema for side, schema in self.schemas.items()},
                     "brokers": display.listed(servers),
                     "report": self.report_path,
                     "warning": self.warning,
@@ -118,9 +127,15 @@ def check_write(
             "sourceConsumerGroup is only for streams: a batch has no checkpoint with the offsets "
             "that it has read; remove the option"
         )
-    columns = write_schema(schema, options.topic)
+    columns = write_schema(schema, options.topic, options.formats)
     report_path = check_report_path(options)
+    schemas = {}
+    if options.formats.sides:
+        from spark_kafka_sink.spark.sink.payload_writes import schemas_to_write
+
+        schemas = schemas_to_write(schema, options, columns.topic, is_dry_run=is_dry_run)
     return CheckedWrite(
+        payload_schemas=schemas,
         options=options,
         schema=columns,
         report_path=report_path,

@@ -81,6 +81,8 @@ class KafkaCommitMessage(WriterCommitMessage):
     transactional: TransactionalPart | None = None
     #: None if the task did not measure them.
     times: TaskTimes | None = None
+    #: How keys and values with a format were encoded, such as "values by schema 7".
+    schemas: tuple[str, ...] = ()
 
     @property
     def is_replay(self) -> bool:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.types import StructType
     from pyspark.taskcontext import TaskContext
 
     from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
@@ -58,9 +59,14 @@ BATCH_ID: Final = "streaming.sql.batchId"
 class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     """The writer of a stream's micro-batches. `topic` is None if a column names it."""
 
-    def __init__(self, options: SinkOptions, *, topic: str | None) -> None:
+    def __init__(
+        self, options: SinkOptions, *, topic: str | None, columns: StructType, token: str
+    ) -> None:
+        """Set what to write; `token` is the same for all micro-batches of a query, and no other."""
         self._options = options
         self._topic = topic
+        self._columns = columns
+        self._token = token
         self._is_checked = False
         #: When the writer was first pickled for the tasks, in seconds since 1970.
         self._started_at: float | None = None
@@ -71,6 +77,12 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             self._started_at = time.time()
             try:
                 check_stream(self._options, self._topic)
+                if self._options.formats.sides:
+                    from spark_kafka_sink.spark.sink.payload_writes import stream_schemas
+
+                    self._schemas = stream_schemas.of(
+                        self._token, self._columns, self._options, self._topic
+                    )
                 exactly_once = self._exactly_once
                 if exactly_once is not None:
                     # The query id is not known yet, so the plan covers every query of the prefix.

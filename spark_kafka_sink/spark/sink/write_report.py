@@ -71,6 +71,8 @@ class WriteReport:
     task_seconds: float | None = None
     #: How many tasks ran side by side; None if it is unknown.
     task_slots: int | None = None
+    #: The schemas of keys and values that have a format: "values by schema 7 (subject ...)".
+    schemas: tuple[str, ...] = ()
 
     def timed(self, started_at: float | None, ended_at: float) -> WriteReport:
         """Return the report with `started_at` and `ended_at`, in seconds since 1970."""
@@ -135,6 +137,7 @@ class WriteReport:
             metrics=self.metrics.merged(later.metrics),
             elapsed=(self.elapsed or 0.0) + (later.elapsed or 0.0) if known else None,
             replayed=self.replayed or later.replayed,
+            schemas=tuple(dict.fromkeys((*self.schemas, *later.schemas))),
             # How many tasks there are is a question about each batch.
             task_seconds=None,
             task_slots=None,
@@ -187,7 +190,7 @@ class WriteReport:
 
     def _notes(self) -> list[str]:
         """Return what is true of these offsets and timestamps, and of few others."""
-        notes = []
+        notes = list(self.schemas)
         if not self.offsets_known:
             notes.append("acks=0: brokers acknowledged nothing and returned no offsets")
         topics = self.log_append_time_topics
@@ -300,6 +303,7 @@ class WriteReport:
             "rows_per_second": self.rows_per_second,
             "bytes_per_second": self.bytes_per_second,
             "offsets_known": self.offsets_known,
+            "schemas": list(self.schemas),
             "topics": topics,
             "metrics": self.metrics.as_dict(),
         }
@@ -333,6 +337,7 @@ class WriteReport:
                 # A server may have a newer version than its client.
                 **{name: value for name, value in record.items() if name in known},
                 "partitions": partitions,
+                "schemas": tuple(record.get("schemas", ())),
                 "metrics": MetricsSnapshot(**metrics),
             }
         )
@@ -354,6 +359,7 @@ def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
         metrics=MetricsSnapshot.merge(message.metrics for message in finished),
         task_seconds=None if costs is None else costs.seconds,
         task_slots=None if costs is None else costs.slots,
+        schemas=tuple(dict.fromkeys(each for message in finished for each in message.schemas)),
     )
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
+    from spark_kafka_sink.config.format_options import FormatOptions
+
 #: The maximum number of columns that a message lists.
 _MOST_LISTED: Final = 10
 TEXT: Final = (StringType, CharType, VarcharType)
@@ -95,16 +97,24 @@ _COLUMNS: Final[
 }
 
 
-def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
+def write_schema(
+    schema: StructType, topic: str | None, formats: FormatOptions | None = None
+) -> WriteSchema:
     """Check a DataFrame's columns; `topic` is the option, None if it is not set.
 
-    Raises a SchemaError that lists all problems.
+    Keys and values that have a format are checked with their schemas later. Raises a SchemaError
+    that lists all problems.
     """
+    typed = {side.side for side in formats.sides} if formats is not None else set()
     considered = [name for name in _COLUMNS if not (name == "topic" and topic is not None)]
     problems = [
-        problem for name in considered if (problem := _problem(schema, name, topic)) is not None
+        problem
+        for name in considered
+        if (problem := _problem(schema, name, topic, is_typed=name in typed)) is not None
     ]
-    others = [name for name in dict.fromkeys(schema.names) if name not in considered]
+    others = [
+        name for name in dict.fromkeys(schema.names) if name not in considered or name in typed
+    ]
     problems += [problem for name in others if (problem := _hand_over(schema, name)) is not None]
     if problems:
         raise SchemaError("; ".join(problems))
@@ -112,14 +122,15 @@ def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
     return WriteSchema(topic, used, tuple(name for name in schema.names if name not in used))
 
 
-def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
+def _problem(schema: StructType, name: str, topic: str | None, *, is_typed: bool) -> str | None:
     types = [field.dataType for field in schema.fields if field.name == name]
     if len(types) > 1:
         return f"{len(types)} columns are named {name!r}: keep only one of them"
     if types:
         [kind] = types
         accepted, expected, advice = _COLUMNS[name]
-        if isinstance(kind, accepted) if isinstance(accepted, tuple) else accepted(kind):
+        is_accepted = isinstance(kind, accepted) if isinstance(accepted, tuple) else accepted(kind)
+        if is_typed or is_accepted:
             return None
         return f"column {name!r} is {kind.simpleString()}, but must be {expected}: {advice}"
     if name == "value":

@@ -39,12 +39,14 @@ from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
 from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
+    from spark_kafka_sink.config.format_options import Side
     from spark_kafka_sink.exactly_once.plan import Job, Plan
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
+    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
 
 logger = logging.getLogger(__name__)
@@ -84,6 +86,8 @@ class SinkWriter:
     _options: SinkOptions
     #: None if a column names it.
     _topic: str | None
+    #: Those of keys and values that have a format.
+    _schemas: Mapping[Side, PayloadSchema] | None = None
     #: Set when an exactly-once write is pickled.
     _planned: PlannedWrite | None = None
 
@@ -124,6 +128,10 @@ class SinkWriter:
         started_at = time.monotonic()
         context = task_context()
         batches = self._with_progress(batches, context.partitionId())
+        if self._schemas:
+            from spark_kafka_sink.spark.sink.payload_writes import encoded
+
+            batches = encoded(batches, self._schemas, self._options.formats)
         planned = self._planned
         transactional = None
         if planned is None:
@@ -146,6 +154,11 @@ class SinkWriter:
             query_id=query_id,
             started_at=asked_at,
             times=written.times_since(started_at),
+            schemas=tuple(
+                f"{side}s by {schema}"
+                for side, schema in (self._schemas or {}).items()
+                if schema.schema_id is not None
+            ),
             transactional=transactional,
         )
 
@@ -159,9 +172,17 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
     `topic` is None if a column names it; `report_path` is absolute.
     """
 
-    def __init__(self, options: SinkOptions, *, topic: str | None, report_path: str | None) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        *,
+        topic: str | None,
+        report_path: str | None,
+        schemas: Mapping[Side, PayloadSchema] | None = None,
+    ) -> None:
         self._options = options
         self._topic = topic
+        self._schemas = schemas
         self._report_path = report_path
         #: Set when an exactly-once write is pickled.
         self._write_id = ""

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from spark_kafka_sink.config.format_options import Side
     from spark_kafka_sink.config.source_options import SourceOptions
     from spark_kafka_sink.consumer.fetch.range_fetch import DataLoss, PartitionRange
+    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.spark.source.planning import LostOffsets, OffsetRange, PlannedRanges
 
 
@@ -103,9 +105,16 @@ class TaskReader:
     `columns` have been checked.
     """
 
-    def __init__(self, options: SourceOptions, columns: StructType) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: StructType,
+        schemas: Mapping[Side, PayloadSchema] | None = None,
+    ) -> None:
+        """Set what to read; `schemas` are those of keys and values that have a format."""
         self._options = options
         self._columns = columns
+        self._schemas = schemas
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read the range of a task, if it has one (in the worker)."""
@@ -124,11 +133,17 @@ class TaskReader:
         prepare_next_tasks()
         started = time.monotonic()
         rows = size = 0
+        columns = arrow_columns(self._columns)
+        payloads = None
+        if self._schemas:
+            from spark_kafka_sink.spark.source.payload_reads import payload_columns
+
+            payloads = payload_columns(self._options, columns, self._schemas)
         with client_cache().borrow(self._options.consumer) as client:
             batches = read_range(
                 client,
                 partition_range,
-                arrow_columns(self._columns),
+                columns if payloads is None else payloads.raw_schema,
                 fail_on_data_loss=self._options.fail_on_data_loss,
                 on_data_loss=_warn,
                 poll_timeout=self._options.poll_timeout_ms / 1000,
@@ -137,7 +152,10 @@ class TaskReader:
                 for batch in batches:
                     rows += batch.num_rows
                     size += batch.nbytes
-                    yield batch
+                    if payloads is None:
+                        yield batch
+                    else:
+                        yield from payloads.batches(batch, partition_range.topic_partition)
         logger.info(
             "read %s-%d from offset %d to %d: %d rows, %d bytes in %.3f s",
             partition_range.topic,

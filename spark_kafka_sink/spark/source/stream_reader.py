@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from spark_kafka_sink.config.format_options import Side
     from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.offsets_json import Offsets
 
@@ -299,8 +301,13 @@ class StreamDriver:
 class KafkaStreamReader(TaskReader, DataSourceStreamReader):
     """The reader of a stream, without the method `latestOffset`, which depends on PySpark."""
 
-    def __init__(self, options: SourceOptions, columns: StructType) -> None:
-        super().__init__(options, columns)
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: StructType,
+        schemas: Mapping[Side, PayloadSchema] | None = None,
+    ) -> None:
+        super().__init__(options, columns, schemas)
         self._driver_or_none: StreamDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:

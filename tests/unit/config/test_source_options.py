@@ -11,6 +11,7 @@ from spark_kafka_sink.config.consumer_config import (
     WITHOUT_EFFECT,
     ConsumerConfig,
 )
+from spark_kafka_sink.config.format_options import FORMAT_OPTIONS
 from spark_kafka_sink.config.offset_specs import (
     Earliest,
     Latest,
@@ -359,9 +360,9 @@ def test_options_of_the_sink_are_rejected_with_what_to_do(name, advice):
     assert expected == refusal({name.upper(): "x"})
 
 
-@pytest.mark.parametrize("name", SINK_OPTIONS_DEF.names)
+@pytest.mark.parametrize("name", [n for n in SINK_OPTIONS_DEF.names if n not in FORMAT_OPTIONS])
 def test_every_option_of_the_sink_is_rejected(name):
-    """No option of the sink is accepted in a read."""
+    """No option of the sink alone is accepted in a read."""
     assert refusal({name: "x"}).startswith(f"{name} is an option of writes")
 
 
@@ -394,7 +395,7 @@ def test_an_unrecognizable_option_gets_no_suggestion():
 
 
 def test_no_option_has_two_meanings():
-    """The options of the source are neither the sink's nor Spark's nor settings of Kafka."""
-    own = {name.lower() for name in SOURCE_OPTIONS_DEF.names}
+    """The source's options but formats are neither the sink's nor Spark's nor settings of Kafka."""
+    own = {name.lower() for name in SOURCE_OPTIONS_DEF.names if name not in FORMAT_OPTIONS}
     assert own.isdisjoint(name.lower() for name in (*SINK_OPTIONS_DEF.names, *SPARK_OPTIONS))
     assert own.isdisjoint({*CONSUMER_CONFIG_DEF.names, *REFUSED_CONSUMER, *PRODUCER_ONLY})

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.registry.framing import (
-    Framing,
     Unframed,
     first_with_schema_id_header,
     prefix,
@@ -111,25 +109,3 @@ def test_a_header_that_names_the_schema_is_found(part):
     assert first_with_schema_id_header(headers.slice(0, 3), part) is None
     other = "key" if part == "value" else "value"
     assert first_with_schema_id_header(headers, other) is None
-
-
-@pytest.mark.parametrize("text", ["confluent", " Confluent", "NONE"])
-def test_a_framing_is_read_by_its_name(text):
-    """Case and spaces around it do not matter."""
-    assert Framing(text.strip().lower()) == Framing.read(text, "valueFraming")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("glue", "valueFraming=glue is not supported yet: AWS Glue's schemas have UUIDs"),
-        ("header", "valueFraming=header is not supported yet: write with the schema's id"),
-        ("apicurio", "valueFraming=apicurio is not supported yet: set Apicurio's serializers"),
-        ("other", "valueFraming must be one of: confluent, none, not 'other'"),
-    ],
-)
-def test_another_framing_is_refused_by_name(text, message):
-    """Known framings have a reason, and all others the list of those that there are."""
-    with pytest.raises(ConfigError) as caught:
-        Framing.read(text, "valueFraming")
-    assert str(caught.value).startswith(message)

@@ -203,6 +203,7 @@ def test_the_json_has_everything():
                 }
             ],
         },
+        "schemas": [],
         "metrics": MetricsSnapshot().as_dict(),
     } == json.loads(report(message(3, written)).to_json())
 

@@ -1,0 +1,400 @@
+"""The options by which keys and values get types: their format, framing and schema.
+
+Each side of a record, `key` and `value`, has its own; with `raw`, the default, its payloads remain
+bytes. `FormatOptions.parse` checks everything that needs neither the columns nor a Schema Registry.
+The settings of the registry's client (`schema.registry.`) are those of `registry_settings`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from spark_kafka_sink.config.config_def import (
+    BOOLEAN,
+    HIGH,
+    LOW,
+    MEDIUM,
+    STRING,
+    NotEmpty,
+    OneOfAnyCase,
+    setting,
+)
+from spark_kafka_sink.display import shortened
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Side: TypeAlias = Literal["key", "value"]
+SIDES: Final[tuple[Side, Side]] = ("key", "value")
+
+
+class PayloadFormat(StrEnum):
+    """How payloads are encoded."""
+
+    RAW = "raw"
+    AVRO = "avro"
+
+
+class Framing(StrEnum):
+    """What stands before the encoded value."""
+
+    #: A zero byte, and the id of the schema in four bytes.
+    CONFLUENT = "confluent"
+    NONE = "none"
+
+
+class SubjectNameStrategy(StrEnum):
+    """How a subject of the registry is named (Confluent's classes of the same names)."""
+
+    TOPIC = "TopicNameStrategy"
+    RECORD = "RecordNameStrategy"
+    TOPIC_RECORD = "TopicRecordNameStrategy"
+
+    @property
+    def needs_record(self) -> bool:
+        """Whether the subject contains the name of the record."""
+        return self is not SubjectNameStrategy.TOPIC
+
+    def subject(self, topic: str, side: Side, record: str | None) -> str:
+        """Return the subject of a topic's keys or values; `record` is the full name of the record.
+
+        Raises ConfigError if the strategy needs a name and there is none, as in the schema of a
+        string.
+        """
+        if not self.needs_record:
+            return f"{topic}-{side}"
+        if record is None:
+            raise ConfigError(
+                f"{side}SubjectNameStrategy={self} needs the name of a record, and the schema is "
+                f"not a record: set {side}Subject"
+            )
+        return record if self is SubjectNameStrategy.RECORD else f"{topic}-{record}"
+
+
+class EvolutionMode(StrEnum):
+    """What a stream does when a writer's schema has fields that the reader's lacks."""
+
+    NONE = "none"
+    RESTART = "restart"
+
+
+class OnDecodeError(StrEnum):
+    """What a malformed payload does to a read."""
+
+    FAIL = "fail"
+    NULL = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChoice:
+    """Which schema a side has: the latest of its subject, one by version or id, or a text."""
+
+    kind: Literal["latest", "version", "id", "text"]
+    number: int = 0
+    text: str = ""
+
+    def __str__(self) -> str:
+        """Return the option's value; a text is not repeated."""
+        if self.kind == "text":
+            return "the text of a schema"
+        return self.kind if self.kind == "latest" else f"{self.kind}:{self.number}"
+
+
+LATEST: Final = SchemaChoice("latest")
+
+
+class _FormatName:
+    """The name of a format, in any case."""
+
+    def __str__(self) -> str:
+        return f"(case insensitive) [{', '.join(PayloadFormat)}]"
+
+    def problem(self, value: str) -> str | None:
+        """Look up the word; name those that other systems have."""
+        if value.lower() in list(PayloadFormat):
+            return None
+        if value.lower() in {"json", "protobuf"}:
+            return (
+                f"must be one of: {', '.join(PayloadFormat)}; {value.lower()} is not supported yet"
+            )
+        return f"must be one of: {', '.join(PayloadFormat)}"
+
+
+#: The packages of Confluent's strategies, which users of Java have in their settings.
+_STRATEGY_PACKAGES: Final = (
+    "io.confluent.kafka.serializers.subject.",
+    "io.confluent.kafka.serializers.subject.strategy.",
+)
+#: The framings that other systems have, and what to do about them.
+_OTHER_FRAMINGS: Final = {
+    "header": "write with the schema's id in the payload, the default of Confluent's serializers "
+    "(PrefixSchemaIdSerializer)",
+    "glue": "schemas of AWS Glue have UUIDs and another prefix",
+    "apicurio": "set Apicurio's serializers to Confluent's format "
+    "(apicurio.registry.as-confluent, with ids of 4 bytes), then use confluent",
+}
+_NUMBERED: Final = re.compile(r"(version|id):([0-9]{1,10})")
+_MAX_NUMBER: Final = 2**31 - 1
+_SCHEMA_FORMS: Final = "latest, version:7, id:42, or the JSON text of a schema"
+
+
+class _FramingName:
+    """The name of a framing, in any case."""
+
+    def __str__(self) -> str:
+        return f"(case insensitive) [{', '.join(Framing)}]"
+
+    def problem(self, value: str) -> str | None:
+        """Look up the word; say what to do about those that other systems have."""
+        word = value.lower()
+        if word in list(Framing):
+            return None
+        problem = f"must be one of: {', '.join(Framing)}"
+        if word in _OTHER_FRAMINGS:
+            problem += f"; {word} is not supported yet ({_OTHER_FRAMINGS[word]})"
+        return problem
+
+
+class _StrategyName:
+    """The name of a strategy, alone or as that of Confluent's class."""
+
+    def __str__(self) -> str:
+        return f"[{', '.join(SubjectNameStrategy)}]"
+
+    def problem(self, value: str) -> str | None:
+        """Look up the name without its package."""
+        if _strategy_name(value) in list(SubjectNameStrategy):
+            return None
+        if _strategy_name(value) == "AssociatedNameStrategy":
+            return "asks the registry for the subject of a topic, which is not supported: name it"
+        return f"must be one of: {', '.join(SubjectNameStrategy)}"
+
+
+def _strategy_name(value: str) -> str:
+    for package in _STRATEGY_PACKAGES:
+        value = value.removeprefix(package)
+    return value
+
+
+def _side_options(side: Side) -> dict[str, Any]:
+    """Return the options that each side has, under its own names."""
+    return {
+        f"{side}Format": setting(STRING, PayloadFormat.RAW, HIGH, _FormatName()).doc(
+            f"The format of {side}s: bytes as they are (`raw`), or `avro`, with which the column "
+            f"`{side}` has the type of the schema."
+        ),
+        f"{side}Framing": setting(STRING, None, MEDIUM, _FramingName()).doc(
+            f"What stands before each {side}: the id of its schema as Confluent's serializers "
+            "write it (`confluent`, the default with a Schema Registry), or nothing (`none`, the "
+            "default without)."
+        ),
+        f"{side}Schema": setting(STRING, "latest", HIGH, NotEmpty()).doc(
+            f"The schema of {side}s: `latest`, the newest version of the subject; `version:7` of "
+            "it; `id:42`; or the JSON text of a schema, which is required without a Schema "
+            "Registry."
+        ),
+        f"{side}Subject": setting(STRING, None, MEDIUM, NotEmpty()).doc(
+            f"The subject of {side}s in the Schema Registry, if {side}SubjectNameStrategy does not "
+            "name it."
+        ),
+        f"{side}SubjectNameStrategy": setting(
+            STRING, SubjectNameStrategy.TOPIC, MEDIUM, _StrategyName()
+        ).doc(
+            f"How the subject of {side}s is named: `TopicNameStrategy` is `<topic>-{side}`, "
+            "`RecordNameStrategy` the full name of the record, `TopicRecordNameStrategy` "
+            "`<topic>-<record>`. The names of Confluent's classes are accepted, too."
+        ),
+        f"{side}RecordName": setting(STRING, None, LOW, NotEmpty()).doc(
+            f"The full name of the record in the schema of {side}s, for the strategies with record "
+            "names and for schemas that are registered automatically."
+        ),
+    }
+
+
+#: The options of both directions.
+FORMAT_OPTIONS: Final = {name: row for side in SIDES for name, row in _side_options(side).items()}
+#: Those of reads.
+READ_FORMAT_OPTIONS: Final = {
+    "schemaEvolutionMode": setting(
+        STRING, EvolutionMode.NONE, MEDIUM, OneOfAnyCase(tuple(EvolutionMode))
+    ).doc(
+        "What a stream does when it meets a schema with fields that its own schema lacks: go on "
+        "without them and warn once (`none`), or fail, so that a restart reads them (`restart`)."
+    ),
+    "onDecodeError": setting(
+        STRING, OnDecodeError.FAIL, MEDIUM, OneOfAnyCase(tuple(OnDecodeError))
+    ).doc(
+        "What a malformed payload does: fail the read, or become null. With `null`, rows have "
+        "three more columns: `decodeError` says what is wrong, `rawKey` and `rawValue` have the "
+        "bytes; all three are null in rows without such a payload."
+    ),
+}
+#: Those of writes.
+WRITE_FORMAT_OPTIONS: Final = {
+    "autoRegisterSchemas": setting(BOOLEAN, False, MEDIUM).doc(
+        "Whether a write registers its schemas: the text that is given, or without one, a schema "
+        "derived from the column. Otherwise it only looks schemas up."
+    ),
+    "normalizeSchemas": setting(BOOLEAN, False, LOW).doc(
+        "Whether the Schema Registry normalizes a schema's text before it looks it up or registers "
+        "it."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadOptions:
+    """How the payloads of one side are encoded; there is no such object for raw ones."""
+
+    side: Side
+    format: PayloadFormat
+    framing: Framing
+    schema: SchemaChoice
+    #: A name that the user gave; None if the strategy names it.
+    subject: str | None
+    strategy: SubjectNameStrategy
+    record_name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatOptions:
+    """The formats of both sides; None for a side whose payloads are bytes as they are."""
+
+    key: PayloadOptions | None = None
+    value: PayloadOptions | None = None
+    evolution: EvolutionMode = EvolutionMode.NONE
+    on_decode_error: OnDecodeError = OnDecodeError.FAIL
+    auto_register: bool = False
+    normalize: bool = False
+
+    @property
+    def sides(self) -> tuple[PayloadOptions, ...]:
+        """The sides that have a format."""
+        return tuple(side for side in (self.key, self.value) if side is not None)
+
+    @property
+    def has_error_columns(self) -> bool:
+        """Whether a read has columns that show its malformed payloads."""
+        return bool(self.sides) and self.on_decode_error is OnDecodeError.NULL
+
+    @classmethod
+    def parse(
+        cls, values: Mapping[str, Any], given: frozenset[str], *, has_registry: bool
+    ) -> FormatOptions:
+        """Return the formats of a read or a write.
+
+        `values` has all options, with their defaults; `given` the names of those that the user set.
+        Raises ConfigError for options that contradict each other.
+        """
+        key, value = (
+            _payload_options(side, values, given, has_registry=has_registry) for side in SIDES
+        )
+        options = cls(
+            key=key,
+            value=value,
+            evolution=EvolutionMode(values.get("schemaEvolutionMode", "none").lower()),
+            on_decode_error=OnDecodeError(values.get("onDecodeError", "fail").lower()),
+            auto_register=values.get("autoRegisterSchemas", False),
+            normalize=values.get("normalizeSchemas", False),
+        )
+        if not options.sides:
+            _check_without_format(given, has_registry=has_registry)
+        if options.auto_register:
+            _check_registration(options, given, has_registry=has_registry)
+        return options
+
+
+def _payload_options(
+    side: Side, values: Mapping[str, Any], given: frozenset[str], *, has_registry: bool
+) -> PayloadOptions | None:
+    """Return the options of a side, None if its payloads are bytes as they are."""
+    kind = PayloadFormat(values[f"{side}Format"].lower())
+    if kind is PayloadFormat.RAW:
+        for name in _side_options(side):
+            if name in given and name != f"{side}Format":
+                raise ConfigError(f"{name} needs a format: set {side}Format=avro, or remove it")
+        return None
+    default = Framing.CONFLUENT if has_registry else Framing.NONE
+    framing = values[f"{side}Framing"]
+    options = PayloadOptions(
+        side=side,
+        format=kind,
+        framing=default if framing is None else Framing(framing.lower()),
+        schema=_schema_choice(f"{side}Schema", values[f"{side}Schema"]),
+        subject=values[f"{side}Subject"],
+        strategy=SubjectNameStrategy(_strategy_name(values[f"{side}SubjectNameStrategy"])),
+        record_name=values[f"{side}RecordName"],
+    )
+    _check_side(options, given, has_registry=has_registry)
+    return options
+
+
+def _schema_choice(name: str, value: str) -> SchemaChoice:
+    if value.lower() == LATEST.kind:
+        return LATEST
+    numbered = _NUMBERED.fullmatch(value)
+    if numbered is not None and 0 < int(numbered[2]) <= _MAX_NUMBER:
+        kind: Literal["version", "id"] = "version" if numbered[1] == "version" else "id"
+        return SchemaChoice(kind, int(numbered[2]))
+    # All else that could be a schema of Avro begins like this in JSON.
+    if value.startswith(("{", "[", '"')):
+        return SchemaChoice("text", text=value)
+    raise ConfigError(f"{name} must be {_SCHEMA_FORMS}, not {shortened(repr(value))}")
+
+
+def _check_side(options: PayloadOptions, given: frozenset[str], *, has_registry: bool) -> None:
+    side = options.side
+    if not has_registry:
+        if options.schema.kind != "text":
+            raise ConfigError(
+                f"{side}Format={options.format} needs a schema: set schema.registry.url to the "
+                f"Schema Registry that has it, or {side}Schema to its JSON text"
+            )
+        if options.framing is Framing.CONFLUENT:
+            raise ConfigError(
+                f"{side}Framing=confluent needs schema.registry.url: the framing is the id of a "
+                "schema in a Schema Registry"
+            )
+        for name in (f"{side}Subject", f"{side}SubjectNameStrategy"):
+            if name in given:
+                raise ConfigError(
+                    f"{name} needs schema.registry.url: subjects are in a Schema Registry"
+                )
+    names = f"{side}Subject", f"{side}SubjectNameStrategy"
+    if all(name in given for name in names):
+        raise ConfigError(f"{names[0]} and {names[1]} both name the subject: remove one of them")
+    needs_name = options.strategy is not SubjectNameStrategy.TOPIC and options.subject is None
+    if needs_name and options.record_name is None and options.schema.kind in {"latest", "version"}:
+        raise ConfigError(
+            f"{side}SubjectNameStrategy={options.strategy} needs {side}RecordName to find "
+            f"{side}Schema={options.schema}: the name of the record is part of the subject"
+        )
+
+
+def _check_without_format(given: frozenset[str], *, has_registry: bool) -> None:
+    """Raise ConfigError for options that would have no effect."""
+    names = [name for name in (*READ_FORMAT_OPTIONS, *WRITE_FORMAT_OPTIONS) if name in given]
+    if has_registry:
+        names.append("schema.registry.url")
+    if names:
+        raise ConfigError(
+            f"{names[0]} needs a format: set valueFormat=avro or keyFormat=avro, or remove it"
+        )
+
+
+def _check_registration(
+    options: FormatOptions, given: frozenset[str], *, has_registry: bool
+) -> None:
+    if not has_registry:
+        raise ConfigError("autoRegisterSchemas=true needs schema.registry.url")
+    for side in options.sides:
+        name = f"{side.side}Schema"
+        if name in given and side.schema.kind != "text":
+            raise ConfigError(
+                f"autoRegisterSchemas=true contradicts {name}={side.schema}, which is registered "
+                f"already: remove one of them, or set {name} to the text to register"
+            )

@@ -1,0 +1,195 @@
+"""The columns of a read whose keys or values have a format: bytes in, values out.
+
+Records are read with their payloads as bytes, and decoded here, after and apart from whatever a
+read tries again: a payload that is malformed today is malformed tomorrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_kafka_sink.config.format_options import SIDES, OnDecodeError
+from spark_kafka_sink.errors import PayloadError
+from spark_kafka_sink.registry.framing import SCHEMA_ID_HEADERS, first_with_schema_id_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spark_kafka_sink.config.format_options import Side
+    from spark_kafka_sink.formats.payload_decoder import Decoded, Malformed, PayloadDecoder
+    from spark_kafka_sink.model import TopicPartition
+
+#: The columns that a read with onDecodeError=null adds.
+DECODE_ERROR: Final = "decodeError"
+RAW: Final[dict[Side, str]] = {"key": "rawKey", "value": "rawValue"}
+_ADDED: Final = (DECODE_ERROR, *RAW.values())
+_HEADERS_TYPE: Final = pa.list_(
+    pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+)
+
+
+class PayloadColumns:
+    """The columns of one read, and the decoders of its keys and values."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        decoders: Mapping[Side, PayloadDecoder],
+        on_error: OnDecodeError = OnDecodeError.FAIL,
+    ) -> None:
+        """Yield batches of `schema`; a side without a decoder remains bytes."""
+        self._schema = schema
+        self._decoders = dict(decoders)
+        self._on_error = on_error
+        fields = [
+            field.with_type(pa.binary()) if field.name in decoders else field
+            for field in schema
+            if field.name not in _ADDED
+        ]
+        names = {field.name for field in fields}
+        # Both are needed for errors, and the headers since a payload may be framed by them.
+        wanted = {"offset": pa.int64(), "headers": _HEADERS_TYPE}
+        if on_error is OnDecodeError.NULL:
+            wanted |= dict.fromkeys(SIDES, pa.binary())
+        fields += [pa.field(name, kind) for name, kind in wanted.items() if name not in names]
+        #: The columns to read, with payloads as bytes.
+        self.raw_schema = pa.schema(fields)
+
+    def batches(self, batch: Any, place: TopicPartition) -> Iterator[Any]:
+        """Yield a batch of `raw_schema` with typed columns, as several if it becomes too large.
+
+        Raises PayloadError for a malformed payload, unless it becomes null.
+        """
+        for side in self._decoders:
+            _refuse_id_headers(batch, side, place)
+        yield from self._decoded(batch, list(self._decoders), {}, {}, place)
+
+    def _decoded(
+        self,
+        batch: Any,
+        sides: list[Side],
+        columns: dict[str, Any],
+        malformed: dict[Side, dict[int, Malformed]],
+        place: TopicPartition,
+    ) -> Iterator[Any]:
+        """Decode the sides that are left; each may divide the batch further."""
+        if not sides:
+            yield self._batch(batch, columns, malformed)
+            return
+        side, *others = sides
+        for decoded in self._decoders[side].decode(batch.column(side)):
+            if decoded.malformed and self._on_error is OnDecodeError.FAIL:
+                raise _error(batch, decoded, place)
+            first, rows = decoded.first, len(decoded.values)
+            yield from self._decoded(
+                batch.slice(first, rows),
+                others,
+                {name: column.slice(first, rows) for name, column in columns.items()}
+                | {side: decoded.values},
+                {name: _slice(rows_of, first, rows) for name, rows_of in malformed.items()}
+                | {side: _slice(decoded.malformed, first, rows)},
+                place,
+            )
+
+    def _batch(
+        self,
+        batch: Any,
+        columns: dict[str, Any],
+        malformed: dict[Side, dict[int, Malformed]],
+    ) -> Any:
+        if self._on_error is OnDecodeError.NULL:
+            columns |= _error_columns(batch, malformed)
+        arrays = []
+        for field in self._schema:
+            column = columns.get(field.name)
+            column = batch.column(field.name) if column is None else column
+            arrays.append(with_type(column, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def with_type(values: Any, wanted: Any) -> Any:
+    """Return an array with another type of the same values: others may be null, or other names.
+
+    Arrow's own cast refuses nulls in a struct that is null itself, if its fields may not be null.
+    """
+    if values.type == wanted:
+        return values
+    if pa.types.is_struct(wanted):
+        fields = [wanted.field(number) for number in range(wanted.num_fields)]
+        children = [with_type(values.field(at), field.type) for at, field in enumerate(fields)]
+        validity = values.is_valid().buffers()[1] if values.null_count else None
+        return pa.StructArray.from_buffers(wanted, len(values), [validity], children=children)
+    if pa.types.is_list(wanted):
+        child = with_type(values.values, wanted.value_type)
+    elif pa.types.is_map(wanted):
+        entries = [values.keys, with_type(values.items, wanted.item_type)]
+        child = pa.StructArray.from_arrays(entries, fields=[wanted.key_field, wanted.item_field])
+    else:
+        return values.cast(wanted)
+    return pa.Array.from_buffers(
+        wanted, len(values), values.buffers()[:2], offset=values.offset, children=[child]
+    )
+
+
+def _slice(rows: dict[int, Malformed], first: int, count: int) -> dict[int, Malformed]:
+    return {row - first: why for row, why in rows.items() if first <= row < first + count}
+
+
+def _error_columns(batch: Any, malformed: dict[Side, dict[int, Malformed]]) -> dict[str, Any]:
+    """Return what is wrong with each row, and its bytes; null where nothing is."""
+    texts: dict[int, str] = {}
+    for rows in malformed.values():
+        for row, why in rows.items():
+            text = _reason(why)
+            texts[row] = f"{texts[row]}; {text}" if row in texts else text
+    indices = np.full(batch.num_rows, -1, np.int64)
+    indices[list(texts)] = np.arange(len(texts))
+    is_fine = indices < 0
+    chosen: Any = pa.array(indices, mask=is_fine)
+    errors = pa.array(list(texts.values()), pa.string()).take(chosen)
+    masked = pa.array(~is_fine)
+    nothing = pa.scalar(None, pa.binary())
+    raw = {RAW[side]: pc.if_else(masked, batch.column(side), nothing) for side in SIDES}
+    return {DECODE_ERROR: errors, **raw}
+
+
+def _reason(why: Malformed) -> str:
+    named = "" if why.schema_id is None else f" (schema {why.schema_id})"
+    return f"{why.reason}{named}"
+
+
+def _error(batch: Any, decoded: Decoded, place: TopicPartition) -> PayloadError:
+    row, why = min(decoded.malformed.items())
+    field, _, cause = why.reason.partition(": ")
+    return PayloadError(
+        cause,
+        field=field,
+        topic=place.topic,
+        partition=place.partition,
+        offset=batch.column("offset")[row].as_py(),
+        schema_id=why.schema_id,
+        advice="To go on, set onDecodeError=null: such a payload becomes null, and its bytes are "
+        "shown in another column",
+    )
+
+
+def _refuse_id_headers(batch: Any, side: Side, place: TopicPartition) -> None:
+    """Raise PayloadError for a record whose schema is named in a header.
+
+    Its payload has no frame, and might decode by a schema that it was not written with.
+    """
+    row = first_with_schema_id_header(batch.column("headers"), side)
+    if row is not None:
+        raise PayloadError(
+            f"its schema is named in the header {SCHEMA_ID_HEADERS[side]}, a framing that is not "
+            "supported yet",
+            topic=place.topic,
+            partition=place.partition,
+            offset=batch.column("offset")[row].as_py(),
+            field=side,
+            advice=f"Read the {side} as raw bytes",
+        )

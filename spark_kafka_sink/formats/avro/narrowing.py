@@ -1,0 +1,154 @@
+"""The part of a schema that a read asks for: fewer fields, in any order.
+
+A reader's schema without a field skips it in the payload, which costs less than to decode it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.formats.avro.columns import columns_of
+from spark_kafka_sink.formats.avro.schema import (
+    Array,
+    Map,
+    Record,
+    Union,
+    describe,
+    short_name,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.formats.avro.schema import Schema
+
+#: How many fields an error names.
+_MOST_NAMED: Final = 10
+
+
+def narrowed(schema: Schema, asked: Any, path: str) -> Schema:
+    """Return the schema with those fields only that are in `asked`, a `pyarrow.DataType`.
+
+    `path` is what an error calls the column. Raises SchemaError if `asked` is anything but a
+    selection of the schema's columns.
+    """
+    match schema:
+        case Record() if pa.types.is_struct(asked):
+            return _narrowed_record(schema, asked, path)
+        case Array() if pa.types.is_list(asked):
+            return replace(schema, items=narrowed(schema.items, asked.value_type, f"{path}[]"))
+        case Map() if pa.types.is_map(asked) and asked.key_type == pa.string():
+            return replace(schema, values=narrowed(schema.values, asked.item_type, f"{path}[]"))
+        case Union() if len(_values(schema)) == 1:
+            [value] = _values(schema)
+            part = narrowed(value, asked, path)
+            branches = (part if branch is value else branch for branch in schema.branches)
+            return replace(schema, branches=tuple(branches))
+    present = columns_of(schema).type
+    if not same_type(present, asked):
+        raise SchemaError(
+            f"column {path!r} is {asked}, but its schema has {present}: read it as it is, and cast "
+            "it afterwards"
+        )
+    return schema
+
+
+def _values(schema: Union) -> list[Schema]:
+    return [branch for branch in schema.branches if branch.type != "null"]
+
+
+def _narrowed_record(schema: Record, asked: Any, path: str) -> Record:
+    fields = {field.name: field for field in schema.fields}
+    names = [asked.field(number).name for number in range(asked.num_fields)]
+    for name in names:
+        if name not in fields:
+            some = ", ".join(list(fields)[:_MOST_NAMED])
+            more = ", ..." if len(fields) > _MOST_NAMED else ""
+            raise SchemaError(
+                f"column {path!r}: the schema {schema.name} has no field {name!r}; it has {some}"
+                f"{more}"
+            )
+        if names.count(name) > 1:
+            raise SchemaError(f"column {path!r} has the field {name!r} twice: remove one of them")
+    kept = tuple(
+        replace(
+            fields[name],
+            schema=narrowed(fields[name].schema, asked.field(name).type, f"{path}.{name}"),
+        )
+        for name in names
+    )
+    return replace(schema, fields=kept)
+
+
+def same_type(first: Any, second: Any) -> bool:
+    """Return whether two types of Arrow have the same values, whatever may be null in them.
+
+    Times of the day have any unit, as Spark's own is another one, or are numbers, which they are
+    in a Spark without such a type.
+    """
+    if pa.types.is_time64(first) and second == pa.int64():
+        return True
+    if first.num_fields != second.num_fields or first.id != second.id:
+        return False
+    if first.num_fields == 0:
+        return bool(first == second) or pa.types.is_time64(first)
+    parts = [(first.field(number), second.field(number)) for number in range(first.num_fields)]
+    is_struct = pa.types.is_struct(first)
+    return all(
+        (one.name == other.name or not is_struct) and same_type(one.type, other.type)
+        for one, other in parts
+    )
+
+
+def unread_fields(writer: Schema, reader: Schema) -> list[str]:
+    """Return the paths of the writer's fields that the reader's schema lacks, in their order."""
+    paths: dict[str, None] = {}
+    _collect_unread(writer, reader, "", paths, set())
+    return list(paths)
+
+
+def _collect_unread(
+    writer: Schema, reader: Schema, path: str, paths: dict[str, None], seen: set[tuple[int, int]]
+) -> None:
+    # A type that is used in many places is the same object in all of them.
+    pair = id(writer), id(reader)
+    if pair in seen:
+        return
+    seen.add(pair)
+    match writer, reader:
+        case Record(), Record():
+            _collect_fields(writer, reader, path, paths, seen)
+        case Array(), Array():
+            _collect_unread(writer.items, reader.items, f"{path}[]", paths, seen)
+        case Map(), Map():
+            _collect_unread(writer.values, reader.values, f"{path}[]", paths, seen)
+        case (Union(), _) | (_, Union()):
+            named = {_branch_name(branch): branch for branch in _branches(reader)}
+            for branch in _branches(writer):
+                other = named.get(_branch_name(branch))
+                if other is not None:
+                    _collect_unread(branch, other, path, paths, seen)
+
+
+def _collect_fields(
+    writer: Record, reader: Record, path: str, paths: dict[str, None], seen: set[tuple[int, int]]
+) -> None:
+    by_name = {name: field for field in reader.fields for name in (field.name, *field.aliases)}
+    for field in writer.fields:
+        field_path = f"{path}.{field.name}" if path else field.name
+        known = by_name.get(field.name)
+        if known is None:
+            paths[field_path] = None
+        else:
+            _collect_unread(field.schema, known.schema, field_path, paths, seen)
+
+
+def _branches(schema: Schema) -> tuple[Schema, ...]:
+    return schema.branches if isinstance(schema, Union) else (schema,)
+
+
+def _branch_name(schema: Schema) -> str:
+    """Return by what a branch of a union is recognized."""
+    return short_name(describe(schema))

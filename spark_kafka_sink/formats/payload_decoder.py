@@ -1,0 +1,234 @@
+"""Decoding keys or values of a read: each payload by its own schema, all into one column.
+
+With Confluent's framing a payload names its schema, so that a batch may have payloads of several.
+Those of each schema are decoded together, and then return to their places.
+
+An output is bounded (`MOST_BYTES`), since a payload may become far larger than it is. A batch that
+becomes more is decoded as several outputs.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from spark_kafka_sink.config.format_options import EvolutionMode, Framing
+from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.formats.avro.columns import columns_of
+from spark_kafka_sink.formats.avro.decoder import MOST_BYTES, Decoder
+from spark_kafka_sink.formats.avro.narrowing import narrowed, unread_fields
+from spark_kafka_sink.formats.avro.plan import make_plan
+from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError, writers_schema
+from spark_kafka_sink.registry.client import registry_client
+from spark_kafka_sink.registry.framing import PREFIX_BYTES, Unframed, schema_ids, why_unframed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    from spark_kafka_sink.config.format_options import PayloadOptions
+    from spark_kafka_sink.config.registry_settings import RegistrySettings
+    from spark_kafka_sink.formats.avro.schema import Schema
+    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
+
+logger = logging.getLogger(__name__)
+
+#: How many fields a message names.
+_MOST_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Why a payload has no value: a sentence that names the key or value, and the field in it."""
+
+    reason: str
+    #: The id of its schema; None if it has none.
+    schema_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The values of consecutive payloads, from the row `first` of the batch on."""
+
+    first: int
+    values: Any
+    #: By the row in the batch; these are null in `values`.
+    malformed: dict[int, Malformed]
+
+
+#: How many unknown ids are remembered. A hostile topic has many.
+_MOST_UNKNOWN: Final = 1000
+
+
+class PayloadDecoder:
+    """Decodes payloads into the column of a reader's schema.
+
+    `writers` is the schema of all payloads if they have no framing. With Confluent's framing it
+    returns the schema of an id, or raises `UnknownSchemaError`. Any thread may use a decoder, also
+    several at once.
+    """
+
+    def __init__(
+        self,
+        reader: Schema,
+        writers: Schema | Callable[[int], Schema],
+        most_bytes: int = MOST_BYTES,
+        name: str = "value",
+    ) -> None:
+        """Set what errors call the payload: `name`."""
+        self._reader = reader
+        self._name = name
+        self._most_bytes = most_bytes
+        self._by_id: dict[int, Decoder | str] = {}
+        self._writers = writers
+        self._only = None if callable(writers) else self._decoder_of(writers)
+        #: The type of the values.
+        self.type: Any = columns_of(reader).type
+
+    def decode(self, payloads: Any) -> Iterator[Decoded]:
+        """Decode a `pyarrow.BinaryArray`; nulls remain null.
+
+        The outputs have all rows, in their order. Raises SchemaError for a schema that the columns
+        cannot have, and whatever `writers` raises.
+        """
+        if self._only is not None:
+            for output in self._only.decode(payloads):
+                malformed = {row: Malformed(why) for row, why in output.malformed.items()}
+                yield Decoded(output.first, output.values, malformed)
+            return
+        ids = schema_ids(payloads)
+        first = 0
+        while first < len(ids):
+            decoded = self._next(payloads, ids, first)
+            yield decoded
+            first += len(decoded.values)
+
+    def _next(self, payloads: Any, ids: npt.NDArray[np.int64], first: int) -> Decoded:
+        """Decode rows from `first` on: all that are left, or half of them until they fit."""
+        rows = len(ids) - first
+        while True:
+            part_ids = ids[first : first + rows]
+            decoded = self._together(payloads.slice(first, rows), part_ids)
+            if decoded is not None:
+                values, malformed = decoded
+                return Decoded(first, values, {first + row: why for row, why in malformed.items()})
+            rows = (rows + 1) // 2
+
+    def _together(
+        self, payloads: Any, ids: npt.NDArray[np.int64]
+    ) -> tuple[Any, dict[int, Malformed]] | None:
+        """Decode rows of any schemas; return None if they become too much for one output.
+
+        Rows of one schema are decoded as far as they fit.
+        """
+        order = np.argsort(ids, kind="stable")
+        begins = np.flatnonzero(np.diff(ids[order], prepend=ids[order[0]] - 1))
+        groups = np.split(order, begins[1:])
+        malformed: dict[int, Malformed] = {}
+        parts: list[Any] = []
+        for rows in groups:
+            schema_id = int(ids[rows[0]])
+            values, why = self._group(payloads, rows, schema_id, is_only=len(groups) == 1)
+            if len(groups) > 1 and len(values) < len(rows):
+                return None
+            malformed |= {int(rows[row]): problem for row, problem in why.items()}
+            parts.append(values)
+            if len(groups) > 1 and sum(part.nbytes for part in parts) > self._most_bytes:
+                return None
+        if len(parts) == 1:
+            return parts[0], malformed
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        return pa.concat_arrays(parts).take(pa.array(places)), malformed
+
+    def _group(
+        self, payloads: Any, rows: npt.NDArray[np.int64], schema_id: int, *, is_only: bool
+    ) -> tuple[Any, dict[int, Malformed]]:
+        """Decode the rows of one schema, as many as are an output."""
+        if schema_id == Unframed.NULL:
+            return pa.nulls(len(rows), self.type), {}
+        if schema_id < 0:
+            reasons = {
+                row: Malformed(f"{self._name}: it {why_unframed(payloads[place].as_py())}")
+                for row, place in enumerate(rows.tolist())
+            }
+            return pa.nulls(len(rows), self.type), reasons
+        decoder = self._decoder(schema_id)
+        if isinstance(decoder, str):
+            why = Malformed(decoder, schema_id)
+            return pa.nulls(len(rows), self.type), dict.fromkeys(range(len(rows)), why)
+        chosen = payloads if is_only else payloads.take(pa.array(rows))
+        output = next(decoder.decode(chosen, PREFIX_BYTES))
+        malformed = {row: Malformed(why, schema_id) for row, why in output.malformed.items()}
+        return output.values, malformed
+
+    def _decoder(self, schema_id: int) -> Decoder | str:
+        """Return the decoder of an id, or why there is none."""
+        known = self._by_id.get(schema_id)
+        if known is None:
+            if not callable(self._writers):
+                raise TypeError("payloads without framing have no ids")
+            try:
+                known = self._decoder_of(self._writers(schema_id))
+            except UnknownSchemaError as error:
+                known = f"{self._name}: {error}"
+                if sum(isinstance(each, str) for each in self._by_id.values()) >= _MOST_UNKNOWN:
+                    return known
+            self._by_id[schema_id] = known
+        return known
+
+    def _decoder_of(self, writer: Schema) -> Decoder:
+        return Decoder(make_plan(writer, self._reader), self._most_bytes, self._name)
+
+
+@lru_cache(maxsize=100)
+def payload_decoder(
+    side: PayloadOptions,
+    schema: PayloadSchema,
+    wanted: Any,
+    registry: RegistrySettings | None = None,
+    evolution: EvolutionMode = EvolutionMode.NONE,
+) -> PayloadDecoder:
+    """Return the decoder of one side, the same one for the same arguments.
+
+    The column has the type `wanted`, a selection of the fields of `schema`. Raises SchemaError if
+    it is not, or the schema is wrong.
+    """
+    reader = narrowed(schema.parsed(), wanted, side.side)
+    if side.framing is Framing.NONE or registry is None:
+        return PayloadDecoder(reader, schema.parsed(), name=side.side)
+    writers = partial(_writers_schema, side, schema, registry, evolution)
+    return PayloadDecoder(reader, writers, name=side.side)
+
+
+def _writers_schema(
+    side: PayloadOptions,
+    schema: PayloadSchema,
+    registry: RegistrySettings,
+    evolution: EvolutionMode,
+    schema_id: int,
+) -> Schema:
+    """Return the schema of an id; notice fields that are not read."""
+    if schema_id == schema.schema_id:
+        return schema.parsed()
+    writer = writers_schema(registry_client(registry), schema_id, schema.subject)
+    unread = unread_fields(writer, schema.parsed())
+    if unread:
+        more = ", ..." if len(unread) > _MOST_NAMED else ""
+        sentence = (
+            f"{side.side}s with schema {schema_id} have fields that {schema} lacks: "
+            f"{', '.join(unread[:_MOST_NAMED])}{more}"
+        )
+        if evolution is EvolutionMode.RESTART:
+            raise SchemaError(
+                f"{sentence}. Start the query again, so that it reads them "
+                "(schemaEvolutionMode=restart)"
+            )
+        logger.warning("Kafka: %s. They are not read", sentence)
+    return writer

@@ -1,0 +1,213 @@
+"""The schemas of keys and values that have a format, found before anything is read or written.
+
+In Spark the driver finds them. Tasks get a schema's text with its id, and ask the registry only for
+ids that they meet in payloads and do not know yet; a write needs none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.config.format_options import SubjectNameStrategy
+from spark_kafka_sink.errors import ConfigError, SchemaError, SchemaRegistryError
+from spark_kafka_sink.formats.avro.derived import record_name
+from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.registry.schemas import Direction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions
+    from spark_kafka_sink.formats.avro.schema import Schema
+    from spark_kafka_sink.registry.client import SchemaRegistryClient
+    from spark_kafka_sink.registry.schemas import RegisteredSchema
+
+#: Confluent's codes for what the registry does not have.
+_SCHEMA_NOT_FOUND: Final = 40403
+_SUBJECT_NOT_FOUND: Final = 40401
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadSchema:
+    """A schema, and where it comes from: plain data, which can be pickled."""
+
+    text: str
+    #: The texts of the schemas that it uses, each after those that it uses itself.
+    references: tuple[str, ...] = ()
+    #: None without a registry.
+    schema_id: int | None = None
+    #: None without a registry; the version also of a schema that was just registered.
+    subject: str | None = None
+    version: int | None = None
+
+    def parsed(self) -> Schema:
+        """Parse the text, once in each process; raises SchemaError."""
+        return parsed_schema(self.text, self.references)
+
+    def __str__(self) -> str:
+        if self.schema_id is None:
+            return "the given schema"
+        version = "" if self.version is None else f", version {self.version}"
+        subject = "" if self.subject is None else f" (subject {self.subject}{version})"
+        return f"schema {self.schema_id}{subject}"
+
+
+class UnknownSchemaError(Exception):
+    """The registry does not have the schema that a payload names."""
+
+
+@lru_cache(maxsize=1000)
+def parsed_schema(text: str, references: tuple[str, ...] = ()) -> Schema:
+    """Return a parsed schema of Avro; the same object for the same texts."""
+    return parse_schema(text, references)
+
+
+# --- reading
+
+
+def schema_to_read(
+    side: PayloadOptions, client: SchemaRegistryClient | None, topics: Sequence[str] | None
+) -> PayloadSchema:
+    """Return the reader's schema of one side; `topics` is None if a pattern selects them.
+
+    Raises SchemaError if the topics have several, SchemaRegistryError, or ConfigError.
+    """
+    choice = side.schema
+    if choice.kind == "text" or client is None:
+        return PayloadSchema(choice.text)
+    if choice.kind == "id":
+        return _plain(client.schema_by_id(choice.number, side.subject), Direction.READ)
+    named: Sequence[str | None] = topics or [None]
+    subjects = dict.fromkeys(_subject(side, topic) for topic in named)
+    first, *others = (_version(client, side, subject, Direction.READ) for subject in subjects)
+    for other in others:
+        if other.parsed() != first.parsed():
+            raise SchemaError(
+                f"the {side.side}s of the topics have different schemas, {first} and {other}: "
+                f"read the topics one by one, or set {side.side}Schema to the one by which all are "
+                "to be read"
+            )
+    return first
+
+
+def writers_schema(client: SchemaRegistryClient, schema_id: int, subject: str | None) -> Schema:
+    """Return the schema of an id that a payload names.
+
+    Raises `UnknownSchemaError` if the registry does not have it, and SchemaRegistryError if it does
+    not answer, or may not be asked.
+    """
+    try:
+        schema = client.schema_by_id(schema_id, subject)
+    except SchemaRegistryError as error:
+        if error.error_code == _SCHEMA_NOT_FOUND:
+            raise UnknownSchemaError("the registry has no schema with its id") from error
+        raise
+    return _plain(schema, Direction.READ).parsed()
+
+
+# --- writing
+
+
+def schema_to_write(
+    side: PayloadOptions,
+    formats: FormatOptions,
+    client: SchemaRegistryClient | None,
+    topic: str | None,
+    derive: Callable[[str], str],
+    *,
+    is_dry_run: bool,
+) -> PayloadSchema:
+    """Return the schema by which one side is written; `topic` is None if a column names it.
+
+    With autoRegisterSchemas it is registered, unless this is a dry run: the text that is given, or
+    what `derive` returns for the name of a record. Raises SchemaRegistryError, SchemaError or
+    ConfigError.
+    """
+    choice = side.schema
+    if client is None:
+        return PayloadSchema(choice.text)
+    if choice.kind == "id":
+        return _plain(client.schema_by_id(choice.number, side.subject), Direction.WRITE)
+    is_given = choice.kind == "text"
+    if not is_given and not formats.auto_register:
+        return _version(client, side, _subject(side, topic), Direction.WRITE)
+    if is_given:
+        text = choice.text
+        subject = _subject(side, topic, getattr(parsed_schema(text), "name", None))
+    else:
+        subject = _subject(side, topic)
+        text = derive(side.record_name or record_name(subject))
+    if not formats.auto_register:
+        return _looked_up(client, side, subject, text, normalize=formats.normalize)
+    if not is_dry_run:
+        registered = client.register(subject, text, normalize=formats.normalize)
+        return _plain(registered, Direction.WRITE)
+    _check_compatible(client, side, subject, text, normalize=formats.normalize)
+    return PayloadSchema(text, subject=subject)
+
+
+def _looked_up(
+    client: SchemaRegistryClient, side: PayloadOptions, subject: str, text: str, *, normalize: bool
+) -> PayloadSchema:
+    try:
+        return _plain(client.look_up(subject, text, normalize=normalize), Direction.WRITE)
+    except SchemaRegistryError as error:
+        if error.error_code not in {_SUBJECT_NOT_FOUND, _SCHEMA_NOT_FOUND}:
+            raise
+        raise SchemaError(
+            f"{side.side}Schema is not registered under the subject {subject!r}: register it, or "
+            "set autoRegisterSchemas=true"
+        ) from error
+
+
+def _check_compatible(
+    client: SchemaRegistryClient, side: PayloadOptions, subject: str, text: str, *, normalize: bool
+) -> None:
+    tested = client.test_compatibility(subject, text, normalize=normalize)
+    if not tested.is_compatible:
+        reasons = "; ".join(tested.messages) or "the registry does not say why"
+        raise SchemaError(
+            f"the schema of {side.side}s is not compatible with the subject {subject!r}: {reasons}"
+        )
+
+
+# --- both
+
+
+def _subject(side: PayloadOptions, topic: str | None, record_name: str | None = None) -> str:
+    """Return the subject of a side's schema for a topic.
+
+    Raises ConfigError if the subject depends on a topic that is not known.
+    """
+    if side.subject is not None:
+        return side.subject
+    if topic is None and side.strategy is not SubjectNameStrategy.RECORD:
+        raise ConfigError(
+            f"the subject of {side.side}s depends on the topic, which is not known before rows are "
+            f"there: set {side.side}Subject, {side.side}Schema=id:42, or "
+            f"{side.side}SubjectNameStrategy=RecordNameStrategy"
+        )
+    return side.strategy.subject(topic or "", side.side, side.record_name or record_name)
+
+
+def _version(
+    client: SchemaRegistryClient, side: PayloadOptions, subject: str, direction: Direction
+) -> PayloadSchema:
+    """Return the version of a subject that the option chooses: one, or the latest."""
+    number = side.schema.number
+    if number:
+        return _plain(client.schema_version(subject, number), direction)
+    return _plain(client.latest_schema(subject), direction)
+
+
+def _plain(schema: RegisteredSchema, direction: Direction) -> PayloadSchema:
+    schema.check_rules(direction)
+    return PayloadSchema(
+        schema.text,
+        tuple(needed.text for needed in schema.dependencies),
+        schema.id,
+        schema.subject,
+        schema.version,
+    )

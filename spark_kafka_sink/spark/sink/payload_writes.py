@@ -1,0 +1,115 @@
+"""Keys and values that have a format: their schemas on the driver, their encoders in the tasks.
+
+A schema is resolved once for each write, before a task runs, and its column is checked with it.
+Tasks get the schema's text and id with the writer, and ask no registry.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+
+from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.formats.avro.derived import derive_schema
+from spark_kafka_sink.formats.payload_encoder import payload_encoder
+from spark_kafka_sink.formats.payload_schemas import schema_to_write
+from spark_kafka_sink.registry.client import registry_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql.types import StructType
+
+    from spark_kafka_sink.config.format_options import FormatOptions, Side
+    from spark_kafka_sink.config.sink_options import SinkOptions
+    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
+
+#: How many streams a process of the driver remembers.
+_MOST_STREAMS: Final = 100
+
+# --- on the driver
+
+
+def schemas_to_write(
+    columns: StructType, options: SinkOptions, topic: str | None, *, is_dry_run: bool
+) -> dict[Side, PayloadSchema]:
+    """Return the schemas of keys and values that have a format, and check their columns.
+
+    `topic` is None if a column names it. Nothing is registered before all columns are checked, and
+    in a dry run nothing at all. Raises ConfigError, SchemaError or SchemaRegistryError.
+    """
+    formats = options.formats
+    client = None if options.registry is None else registry_client(options.registry)
+    types = {}
+    for side in formats.sides:
+        if side.side not in columns.names:
+            raise SchemaError(
+                f"{side.side}Format={side.format} needs a column {side.side!r}, and there is none: "
+                "add it, or remove the option"
+            )
+        types[side.side] = to_arrow_type(columns[side.side].dataType)
+    schemas: dict[Side, PayloadSchema] = {}
+    for is_dry in (True, False) if formats.auto_register and not is_dry_run else (True,):
+        for side in formats.sides:
+            kind = types[side.side]
+            schema = schema_to_write(
+                side, formats, client, topic, partial(derive_schema, kind), is_dry_run=is_dry
+            )
+            payload_encoder(side, schema, kind)
+            schemas[side.side] = schema
+    return schemas
+
+
+class _StreamSchemas:
+    """The schemas of the streams of this process of the driver, by their tokens. Thread-safe.
+
+    A stream asks for its writer with every micro-batch, and keeps its schemas while the process
+    lives. If it has died, `latest` is resolved again.
+    """
+
+    def __init__(self) -> None:
+        self._schemas: OrderedDict[str, dict[Side, PayloadSchema]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(
+        self, token: str, columns: StructType, options: SinkOptions, topic: str | None
+    ) -> dict[Side, PayloadSchema]:
+        """Return the schemas of a stream; raises what `schemas_to_write` does."""
+        with self._lock:
+            schemas = self._schemas.get(token)
+        if schemas is None:
+            schemas = schemas_to_write(columns, options, topic, is_dry_run=False)
+            with self._lock:
+                self._schemas[token] = schemas
+                if len(self._schemas) > _MOST_STREAMS:
+                    self._schemas.popitem(last=False)
+        return schemas
+
+
+stream_schemas: Final = _StreamSchemas()
+
+# --- in the tasks
+
+
+def encoded(
+    batches: Iterator[pa.RecordBatch], schemas: Mapping[Side, PayloadSchema], formats: FormatOptions
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a task with their keys and values encoded.
+
+    Raises PayloadError for a row that a schema does not have, with its index in the task.
+    """
+    first_row = 0
+    for batch in batches:
+        names, columns = batch.schema.names, batch.columns
+        for side in formats.sides:
+            schema = schemas[side.side]
+            values = batch.column(side.side)
+            payloads = payload_encoder(side, schema, values.type).encode(values, first_row)
+            columns[names.index(side.side)] = payloads
+        yield pa.RecordBatch.from_arrays(columns, names=names)
+        first_row += batch.num_rows

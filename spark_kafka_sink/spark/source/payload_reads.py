@@ -1,0 +1,127 @@
+"""Keys and values that have a format: their schemas on the driver, their columns in the tasks.
+
+`latest` is resolved once, when Spark asks for the columns; what was found reaches the tasks with
+the reader. A task asks the registry only for ids that it meets in payloads and does not know yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import types as spark_sql
+from pyspark.sql.pandas.types import from_arrow_type
+
+from spark_kafka_sink.config.source_options import topics_of
+from spark_kafka_sink.consumer.payload_columns import PayloadColumns
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.formats.avro.columns import columns_of
+from spark_kafka_sink.formats.avro.narrowing import narrowed
+from spark_kafka_sink.formats.payload_decoder import payload_decoder
+from spark_kafka_sink.formats.payload_schemas import schema_to_read
+from spark_kafka_sink.registry.client import registry_client
+from spark_kafka_sink.spark.announcements import announce, report_logger
+from spark_kafka_sink.spark.source.columns import arrow_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import DataType, StructType
+
+    from spark_kafka_sink.config.format_options import FormatOptions, Side
+    from spark_kafka_sink.config.registry_settings import RegistrySettings
+    from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
+
+# --- on the driver
+
+
+def resolved(
+    options: Mapping[str, object], formats: FormatOptions, registry: RegistrySettings | None
+) -> dict[Side, PayloadSchema]:
+    """Return the schemas of keys and values that have a format.
+
+    Raises ConfigError, SchemaError or SchemaRegistryError.
+    """
+    topics = topics_of(options)
+    client = None if registry is None else registry_client(registry)
+    schemas = {}
+    for side in formats.sides:
+        schema = schemas[side.side] = schema_to_read(side, client, topics)
+        if side.schema.kind == "latest":
+            announce(report_logger, f"Kafka: reads {side.side}s by {schema}")
+    return schemas
+
+
+def resolved_again(
+    options: Mapping[str, object], formats: FormatOptions, registry: RegistrySettings | None
+) -> dict[Side, PayloadSchema]:
+    """Return the schemas of a read with columns of the user's.
+
+    Spark asks for such a reader several times, in several processes, so each must find the same
+    schemas. Raises ConfigError if a schema is to be the latest one, and what `resolved` raises.
+    """
+    for side in formats.sides:
+        if side.schema.kind == "latest":
+            name = f"{side.side}Schema"
+            raise ConfigError(
+                f"a read with .schema(...) needs {name}=version:7, id:42 or the text of a schema: "
+                "Spark asks for such a reader several times, and the latest schema may be another "
+                "one each time"
+            )
+    return resolved(options, formats, registry)
+
+
+def spark_types(schemas: Mapping[Side, PayloadSchema]) -> dict[Side, DataType]:
+    """Return the types of the columns of keys and values that have a format."""
+    return {side: _spark_type(columns_of(schema.parsed()).type) for side, schema in schemas.items()}
+
+
+def _spark_type(kind: Any) -> DataType:
+    """Return Spark's type; before Spark 4.1, which has none for them, times are numbers."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        return spark_sql.StructType(
+            [
+                spark_sql.StructField(field.name, _spark_type(field.type), field.nullable)
+                for field in fields
+            ]
+        )
+    if pa.types.is_list(kind):
+        item = kind.value_field
+        return spark_sql.ArrayType(_spark_type(item.type), item.nullable)
+    if pa.types.is_map(kind):
+        item = kind.item_field
+        return spark_sql.MapType(spark_sql.StringType(), _spark_type(item.type), item.nullable)
+    if pa.types.is_time64(kind) and not hasattr(spark_sql, "TimeType"):
+        return spark_sql.LongType()
+    return from_arrow_type(kind)
+
+
+def check_types(columns: StructType, schemas: Mapping[Side, PayloadSchema]) -> None:
+    """Raise SchemaError unless the columns of a read are selections of their schemas' fields."""
+    asked = arrow_columns(columns)
+    for side, schema in schemas.items():
+        if side in asked.names:
+            narrowed(schema.parsed(), asked.field(side).type, side)
+
+
+# --- in the tasks
+
+
+def payload_columns(
+    options: SourceOptions, columns: pa.Schema, schemas: Mapping[Side, PayloadSchema]
+) -> PayloadColumns:
+    """Return the typed columns of a task's read."""
+    decoders = {
+        side.side: payload_decoder(
+            side,
+            schemas[side.side],
+            columns.field(side.side).type,
+            options.registry,
+            options.formats.evolution,
+        )
+        for side in options.formats.sides
+        if side.side in columns.names
+    }
+    return PayloadColumns(columns, decoders, options.formats.on_decode_error)

@@ -1,0 +1,311 @@
+"""Typed keys and values with a Schema Registry, end to end in Spark.
+
+The embedded broker and its Schema Registry serve both directions; confluent-kafka's serializers
+write what is read here, and read what is written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.sql import Row
+
+from spark_kafka_sink import KafkaSink
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import ConfigError, SchemaError
+from tests.spark.conftest import Topics
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def order_schema(*more):
+    """Return the text of a record with an id and a text, and of further fields."""
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}, *more]
+    return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
+
+
+PRICE = {"name": "price", "type": "double", "default": -1.0}
+NOTE = {"name": "note", "type": "string", "default": "none"}
+
+
+class Registered(Topics):
+    """Topics of a broker with a Schema Registry."""
+
+    def __init__(self, broker):
+        super().__init__(broker)
+        self.client = SchemaRegistryClient({"url": broker.schema_registry_url})
+
+    @property
+    def servers(self):
+        """The options of every read and write."""
+        return {
+            **super().servers,
+            "valueFormat": "avro",
+            "schema.registry.url": self.broker.schema_registry_url,
+        }
+
+    def register(self, subject, text):
+        """Register a schema, and return its id."""
+        return self.client.register_schema(subject, Schema(text, "AVRO"))
+
+    def produce(self, topic, rows, text=None, key=None):
+        """Write rows with Confluent's serializer, by a schema that it registers."""
+        serializer = None if text is None else AvroSerializer(self.client, text)
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
+        context = SerializationContext(topic, MessageField.VALUE)
+        for row in rows:
+            value = serializer(row, context) if serializer is not None else row
+            producer.produce(topic, value=value, key=key, partition=0)
+        assert 0 == producer.flush(120)
+
+    def source(self, spark, topic, **options):
+        """Return a read of a topic."""
+        return spark.read.format("pykafka").options(
+            **{**self.servers, "subscribe": topic, **options}
+        )
+
+    def orders(self, spark, topic, **options):
+        """Return the values of a topic, in their order."""
+        rows = self.source(spark, topic, **options).load().orderBy("partition", "offset").collect()
+        return [None if row.value is None else row.value.asDict() for row in rows]
+
+    def deserialized(self, topic):
+        """Return the values of a topic as Confluent's deserializer reads them, sorted."""
+        deserializer = AvroDeserializer(self.client)
+        context = SerializationContext(topic, MessageField.VALUE)
+        return sorted(
+            (deserializer(record.value, context) for record in self.read(topic)),
+            key=lambda row: row["id"],
+        )
+
+
+@pytest.fixture(scope="module")
+def registered():
+    """Yield the topics of a broker with a Schema Registry."""
+    with DevBroker(auto_create_topics=False, schema_registry=True) as broker:
+        yield Registered(broker)
+
+
+def orders_frame(spark, count, *, price="id * 1.5D"):
+    """Return rows with a struct as value."""
+    return spark.range(count).selectExpr(
+        "cast(id as string) as key",
+        f"struct(id, if(id % 2 = 0, null, concat('n', id)) as name, {price} as price) as value",
+    )
+
+
+def expected_orders(count):
+    """Return the values of `orders_frame`."""
+    return [
+        {"id": number, "name": f"n{number}" if number % 2 else None, "price": number * 1.5}
+        for number in range(count)
+    ]
+
+
+def test_confluents_deserializer_reads_what_spark_writes(registered, spark):
+    """A struct is written by the latest schema of the topic's subject; columns match by name."""
+    topic = registered.create(partitions=2)
+    schema_id = registered.register(f"{topic}-value", order_schema(PRICE))
+    registered.write(orders_frame(spark, 30), topic)
+    assert expected_orders(30) == registered.deserialized(topic)
+    report = KafkaSink.last_report(spark)
+    assert (f"values by schema {schema_id} (subject {topic}-value, version 1)",) == report.schemas
+
+
+def test_spark_reads_what_confluents_serializer_writes(registered, spark):
+    """Payloads of several schemas become one column with the type of the latest; null stays."""
+    topic = registered.create()
+    registered.produce(topic, [{"id": 1, "name": "a"}], order_schema())
+    registered.produce(topic, [{"id": 2, "name": None, "price": 7.5}], order_schema(PRICE))
+    registered.produce(topic, [None])
+    registered.produce(topic, [{"id": 3, "name": "c"}], order_schema())
+    df = registered.source(spark, topic).load()
+    assert "struct<id:bigint,name:string,price:double>" == dict(df.dtypes)["value"]
+    expected = [
+        {"id": 1, "name": "a", "price": -1.0},
+        {"id": 2, "name": None, "price": 7.5},
+        None,
+        {"id": 3, "name": "c", "price": -1.0},
+    ]
+    assert expected == registered.orders(spark, topic)
+
+
+def test_a_schema_is_derived_and_registered(registered, spark):
+    """With autoRegisterSchemas, what Spark writes needs no schema before; key and value alike."""
+    topic = registered.create()
+    options = {"autoRegisterSchemas": "true", "keyFormat": "avro"}
+    checked = KafkaSink.check(
+        orders_frame(spark, 3), {**registered.servers, **options, "topic": topic}
+    )
+    assert str(checked).startswith(f"OK: 1 partition of {topic}")
+    assert [] == [name for name in registered.client.get_subjects() if name.startswith(topic)]
+    registered.write(orders_frame(spark, 3), topic, **options)
+    assert expected_orders(3) == registered.deserialized(topic)
+    rows = registered.source(spark, topic, keyFormat="avro").load().orderBy("offset").collect()
+    assert ["0", "1", "2"] == [row.key for row in rows]
+    assert expected_orders(3) == [row.value.asDict() for row in rows]
+
+
+def test_a_read_selects_fields(registered, spark):
+    """With a schema of the user's, only those fields are decoded that it names."""
+    topic = registered.create()
+    schema_id = registered.register(f"{topic}-value", order_schema(PRICE))
+    registered.write(orders_frame(spark, 3), topic)
+    reader = registered.source(spark, topic, valueSchema=f"id:{schema_id}")
+    df = reader.schema("offset long, value struct<price: double, id: bigint>").load()
+    assert [
+        Row(offset=number, value=Row(price=number * 1.5, id=number)) for number in range(3)
+    ] == df.orderBy("offset").collect()
+
+
+def test_a_malformed_payload_ends_a_read_or_becomes_null(registered, spark):
+    """The error names the record; with onDecodeError=null a column does."""
+    topic = registered.create()
+    registered.register(f"{topic}-value", order_schema(PRICE))
+    registered.write(orders_frame(spark, 2), topic)
+    registered.produce(topic, [b"\0\0\0\0\x01\x02\xff", b"text"], key=b"k")
+    with pytest.raises(Exception, match=r"offset 2, schema 1, value.*onDecodeError=null"):
+        registered.source(spark, topic).load().collect()
+    df = registered.source(spark, topic, onDecodeError="null").load().orderBy("offset")
+    fine, _, short, foreign = df.collect()
+    assert (0, None, None, None) == (
+        fine.value.id,
+        fine.decodeError,
+        fine.rawKey,
+        fine.rawValue,
+    )
+    assert (None, b"k", b"\0\0\0\0\x01\x02\xff") == (short.value, short.rawKey, short.rawValue)
+    assert short.decodeError.startswith("value: ")
+    assert "value: it has 4 bytes, fewer than the 5 of the framing of a registry" == (
+        foreign.decodeError
+    )
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_a_stream_writes_and_reads_avro(registered, spark, tmp_path, guarantee):
+    """A stream's micro-batches are encoded on their way in, and decoded on their way out."""
+    source, target = registered.create(partitions=2), registered.create(partitions=2)
+    registered.register(f"{source}-value", order_schema(PRICE))
+    registered.write(orders_frame(spark, 20), source)
+    options = {"autoRegisterSchemas": "true", "topic": target, "deliveryGuarantee": guarantee}
+    if guarantee == "exactly_once":
+        options["transactionalIdPrefix"] = target
+    stream = spark.readStream.format("pykafka").options(
+        **registered.servers, subscribe=source, startingOffsets="earliest"
+    )
+    for count in (20, 25):
+        if count > 20:
+            registered.write(orders_frame(spark, 25).where("key >= 20"), source)
+        query = (
+            stream.load()
+            .select("key", "value")
+            .writeStream.format("pykafka")
+            .options(**registered.servers, **options, checkpointLocation=str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert True is query.awaitTermination(300)
+    assert expected_orders(25) == registered.deserialized(target)
+
+
+def test_a_running_stream_meets_new_schemas(registered, spark, tmp_path):
+    """With schemaEvolutionMode=restart new fields end a stream; the next one reads every row."""
+    topic = registered.create()
+    fields = [{"name": f"f{number}", "type": "int", "default": -number} for number in range(1, 5)]
+    texts = [order_schema(*fields[:count]) for count in range(5)]
+    rows = itertools.count()
+
+    def produce(version):
+        row = {"id": next(rows), "name": "x"}
+        registered.produce(
+            topic, [row | {f"f{n}": n * 10 for n in range(1, version + 1)}], texts[version]
+        )
+
+    def run(mode):
+        stream = registered_stream(registered, spark, topic, schemaEvolutionMode=mode)
+        return (
+            stream.selectExpr("to_json(value, map('ignoreNullFields', 'false')) as json")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "rows"))
+        )
+
+    produce(0)
+    assert True is run("restart").awaitTermination(300)
+    # A query that began with the first schema meets the others.
+    begun = registered_stream(registered, spark, topic, schemaEvolutionMode="restart")
+    for version in range(1, 5):
+        produce(version)
+    query = (
+        begun.selectExpr("to_json(value) as json")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "d"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(Exception, match=r"have fields that schema .* lacks: f1.*Start the query"):
+        query.awaitTermination(300)
+    assert True is run("restart").awaitTermination(300)
+    found = [json.loads(row.json) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
+    expected = [{"id": 0, "name": "x"}] + [
+        {"id": version, "name": "x"}
+        | {f"f{n}": n * 10 if n <= version else -n for n in range(1, 5)}
+        for version in range(1, 5)
+    ]
+    assert expected == sorted(found, key=lambda row: row["id"])
+
+
+def registered_stream(registered, spark, topic, **options):
+    """Return a stream of a topic from its beginning."""
+    given = {**registered.servers, "subscribe": topic, "startingOffsets": "earliest", **options}
+    return spark.readStream.format("pykafka").options(**given).load()
+
+
+@pytest.mark.parametrize(
+    ("price", "options", "expected"),
+    [
+        ("'cheap'", {}, (SchemaError, "value.price")),
+        ("1.5D", {"valueSchema": "version:9"}, (Exception, "40402")),
+        ("1.5D", {"valueSubject": "none"}, (Exception, "40401")),
+        ("1.5D", {"valueSchema": order_schema()}, (SchemaError, "is not registered under")),
+        ("1.5D", {"keyFormat": "avro"}, (Exception, "-key")),
+        ("1.5D", {"valueFormat": "json"}, (ConfigError, "json is not supported yet")),
+    ],
+)
+def test_a_write_that_cannot_be_is_refused_on_the_driver(
+    registered, spark, price, options, expected
+):
+    """What is wrong with schema, options or columns is said before a task runs."""
+    topic = registered.create()
+    registered.register(f"{topic}-value", order_schema(PRICE))
+    kind, text = expected
+    with pytest.raises(kind, match=text):
+        KafkaSink.check(
+            orders_frame(spark, 3, price=price), {**registered.servers, "topic": topic, **options}
+        )
+    with pytest.raises(Exception, match=text):
+        registered.write(orders_frame(spark, 3, price=price), topic, **options)
+
+
+def test_a_row_that_the_schema_does_not_have_is_named(registered, spark):
+    """A null where the schema has none ends the task with the row and the field."""
+    topic = registered.create()
+    registered.register(f"{topic}-value", order_schema(PRICE))
+    df = orders_frame(spark, 5, price="if(id = 3, null, 1.5D)").coalesce(1)
+    with pytest.raises(Exception, match=r"row 3 of task 0.*value\.price: the value is null"):
+        registered.write(df, topic)
+
+
+def test_the_latest_schema_needs_no_columns_of_the_user(registered, spark):
+    """A reader with columns of the user's is asked for several times, and must be the same."""
+    topic = registered.create()
+    registered.register(f"{topic}-value", order_schema())
+    with pytest.raises(Exception, match=r"valueSchema=version:7, id:42 or the text of a schema"):
+        registered.source(spark, topic).schema("value struct<id: bigint>").load().collect()

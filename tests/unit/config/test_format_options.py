@@ -1,0 +1,230 @@
+"""The options by which keys and values get types."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.config_def import ConfigDef
+from spark_kafka_sink.config.format_options import (
+    FORMAT_OPTIONS,
+    LATEST,
+    READ_FORMAT_OPTIONS,
+    SIDES,
+    WRITE_FORMAT_OPTIONS,
+    EvolutionMode,
+    FormatOptions,
+    Framing,
+    OnDecodeError,
+    PayloadFormat,
+    PayloadOptions,
+    SchemaChoice,
+    SubjectNameStrategy,
+)
+from spark_kafka_sink.errors import ConfigError
+
+TABLE = ConfigDef.named({**FORMAT_OPTIONS, **READ_FORMAT_OPTIONS, **WRITE_FORMAT_OPTIONS})
+TEXT = '{"type": "record", "name": "Order", "fields": []}'
+
+
+def parse(*, has_registry=True, **options):
+    """Parse options of a read or a write, with a Schema Registry or without."""
+    return FormatOptions.parse(TABLE.parse(options), frozenset(options), has_registry=has_registry)
+
+
+def message(*, has_registry=True, **options):
+    """Return the error of options."""
+    with pytest.raises(ConfigError) as error:
+        parse(has_registry=has_registry, **options)
+    return str(error.value)
+
+
+def test_payloads_are_bytes_by_default():
+    """Without a format, neither side has one."""
+    assert FormatOptions() == parse(has_registry=False)
+    assert () == parse(has_registry=False).sides
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_side_has_a_format(side):
+    """With a registry, a side in Avro has Confluent's framing and the latest schema."""
+    expected = PayloadOptions(
+        side=side,
+        format=PayloadFormat.AVRO,
+        framing=Framing.CONFLUENT,
+        schema=LATEST,
+        subject=None,
+        strategy=SubjectNameStrategy.TOPIC,
+        record_name=None,
+    )
+    options = parse(**{f"{side}Format": "AVRO"})
+    assert (expected,) == options.sides
+    assert expected == getattr(options, side)
+
+
+def test_a_text_needs_no_registry():
+    """Without a registry, payloads have no framing."""
+    [side] = parse(has_registry=False, valueFormat="avro", valueSchema=TEXT).sides
+    assert (Framing.NONE, SchemaChoice("text", text=TEXT)) == (side.framing, side.schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("latest", LATEST),
+        ("LATEST", LATEST),
+        ("version:7", SchemaChoice("version", 7)),
+        ("id:2147483647", SchemaChoice("id", 2_147_483_647)),
+        ('"string"', SchemaChoice("text", text='"string"')),
+        ('["null", "int"]', SchemaChoice("text", text='["null", "int"]')),
+    ],
+)
+def test_a_schema_is_chosen(text, expected):
+    """A schema is the latest, one by version or id, or a text."""
+    assert expected == parse(valueFormat="avro", valueSchema=text).value.schema
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (LATEST, "latest"),
+        (SchemaChoice("id", 4), "id:4"),
+        (SchemaChoice("text", text=TEXT), "the text of a schema"),
+    ],
+)
+def test_a_choice_is_shown(choice, expected):
+    """An error shows which schema was chosen, but not a whole text."""
+    assert expected == str(choice)
+
+
+@pytest.mark.parametrize(
+    "text", ["newest", "version:0", "id:2147483648", "id:x", "version:latest", "string"]
+)
+def test_another_choice_is_refused(text):
+    """What is no choice of a schema is an error that shows those that there are."""
+    expected = (
+        f"valueSchema must be latest, version:7, id:42, or the JSON text of a schema, not {text!r}"
+    )
+    assert expected == message(valueFormat="avro", valueSchema=text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "RecordNameStrategy",
+        "io.confluent.kafka.serializers.subject.RecordNameStrategy",
+    ],
+)
+def test_a_strategy_has_two_names(name):
+    """A strategy is named as Confluent's class, with its package or without."""
+    options = parse(valueFormat="avro", valueSubjectNameStrategy=name, valueRecordName="shop.Order")
+    assert (SubjectNameStrategy.RECORD, "shop.Order") == (
+        options.value.strategy,
+        options.value.record_name,
+    )
+
+
+def test_the_other_options_are_parsed():
+    """Options of both sides are those of the read or write."""
+    options = parse(
+        keyFormat="avro",
+        onDecodeError="NULL",
+        schemaEvolutionMode="restart",
+        normalizeSchemas="true",
+        autoRegisterSchemas="true",
+    )
+    assert (OnDecodeError.NULL, EvolutionMode.RESTART, True, True, True) == (
+        options.on_decode_error,
+        options.evolution,
+        options.normalize,
+        options.auto_register,
+        options.has_error_columns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "has_registry", "expected"),
+    [
+        (
+            {"valueFormat": "json"},
+            True,
+            "valueFormat must be one of: raw, avro; json is not supported yet, not 'json'",
+        ),
+        (
+            {"valueFormat": "xml"},
+            True,
+            "valueFormat must be one of: raw, avro, not 'xml'",
+        ),
+        (
+            {"valueSchema": TEXT},
+            False,
+            "valueSchema needs a format: set valueFormat=avro, or remove it",
+        ),
+        (
+            {"onDecodeError": "null"},
+            False,
+            "onDecodeError needs a format: set valueFormat=avro or keyFormat=avro, or remove it",
+        ),
+        (
+            {},
+            True,
+            (
+                "schema.registry.url needs a format: set valueFormat=avro or keyFormat=avro, or "
+                "remove it"
+            ),
+        ),
+        (
+            {"keyFormat": "avro"},
+            False,
+            (
+                "keyFormat=avro needs a schema: set schema.registry.url to the Schema Registry "
+                "that has it, or keySchema to its JSON text"
+            ),
+        ),
+        (
+            {"valueFormat": "avro", "valueSchema": TEXT, "valueFraming": "confluent"},
+            False,
+            (
+                "valueFraming=confluent needs schema.registry.url: the framing is the id of a "
+                "schema in a Schema Registry"
+            ),
+        ),
+        (
+            {"valueFormat": "avro", "valueSchema": TEXT, "valueSubject": "orders"},
+            False,
+            "valueSubject needs schema.registry.url: subjects are in a Schema Registry",
+        ),
+        (
+            {
+                "valueFormat": "avro",
+                "valueSubject": "orders",
+                "valueSubjectNameStrategy": "RecordNameStrategy",
+            },
+            True,
+            "valueSubject and valueSubjectNameStrategy both name the subject: remove one of them",
+        ),
+        (
+            {"valueFormat": "avro", "valueSubjectNameStrategy": "RecordNameStrategy"},
+            True,
+            (
+                "valueSubjectNameStrategy=RecordNameStrategy needs valueRecordName to find "
+                "valueSchema=latest: the name of the record is part of the subject"
+            ),
+        ),
+        (
+            {"valueFormat": "avro", "valueSchema": "id:7", "autoRegisterSchemas": "true"},
+            True,
+            (
+                "autoRegisterSchemas=true contradicts valueSchema=id:7, which is registered "
+                "already: remove one of them, or set valueSchema to the text to register"
+            ),
+        ),
+        (
+            {"valueFormat": "avro", "valueSchema": TEXT, "autoRegisterSchemas": "true"},
+            False,
+            "autoRegisterSchemas=true needs schema.registry.url",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options, has_registry, expected):
+    """An option that would have no effect, or contradicts another one, is an error."""
+    assert expected == message(has_registry=has_registry, **options)

@@ -1,0 +1,188 @@
+"""The typed columns of a read: payloads of record batches become values."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.config.format_options import OnDecodeError
+from spark_kafka_sink.consumer.payload_columns import PayloadColumns, with_type
+from spark_kafka_sink.errors import PayloadError
+from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.formats.payload_decoder import PayloadDecoder
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.registry.framing import prefix
+
+PLACE = TopicPartition("orders", 3)
+TEXT = parse_schema('"string"')
+LONG = parse_schema('"long"')
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+FULL = pa.schema(
+    [
+        ("key", pa.string()),
+        ("value", pa.int64()),
+        ("decodeError", pa.string()),
+        ("rawKey", pa.binary()),
+        ("rawValue", pa.binary()),
+    ]
+)
+
+
+def decoders(most_bytes=1 << 20):
+    """Return decoders of keys that are texts and of values that are longs."""
+    return {
+        "key": PayloadDecoder(TEXT, TEXT, most_bytes, "key"),
+        "value": PayloadDecoder(LONG, lambda _: LONG, most_bytes),
+    }
+
+
+def text(value):
+    """Return a text of Avro."""
+    return bytes([len(value) << 1]) + value.encode()
+
+
+def batch(columns, rows, headers=None):
+    """Return a batch of raw columns: rows of key and value, at the offsets from 10 on."""
+    arrays = {
+        "key": pa.array([key for key, _ in rows], pa.binary()),
+        "value": pa.array([value for _, value in rows], pa.binary()),
+        "offset": pa.array(range(10, 10 + len(rows)), pa.int64()),
+        "headers": pa.array(headers or [[]] * len(rows), HEADERS),
+    }
+    return pa.RecordBatch.from_arrays(
+        [arrays[name] for name in columns.raw_schema.names], schema=columns.raw_schema
+    )
+
+
+def rows_of(columns, raw):
+    """Return the rows of a raw batch."""
+    return [row for out in columns.batches(raw, PLACE) for row in out.to_pylist()]
+
+
+def test_both_sides_are_decoded():
+    """Keys and values become columns of their own types, and nothing else is added."""
+    schema = pa.schema([("value", pa.int64()), ("key", pa.string())])
+    columns = PayloadColumns(schema, decoders())
+    raw = batch(columns, [(text("a"), prefix(1) + b"\x02"), (None, None)])
+    [out] = columns.batches(raw, PLACE)
+    assert schema == out.schema
+    assert [{"value": 1, "key": "a"}, {"value": None, "key": None}] == out.to_pylist()
+
+
+def test_a_side_without_a_format_remains_bytes():
+    """A column that has no decoder is passed on."""
+    schema = pa.schema([("key", pa.binary()), ("value", pa.int64()), ("offset", pa.int64())])
+    columns = PayloadColumns(schema, {"value": decoders()["value"]})
+    raw = batch(columns, [(b"k", prefix(1) + b"\x04")])
+    assert [{"key": b"k", "value": 2, "offset": 10}] == rows_of(columns, raw)
+
+
+def test_a_malformed_payload_ends_the_read():
+    """The error says where the payload is, and what to do."""
+    columns = PayloadColumns(FULL, decoders())
+    raw = batch(columns, [(None, None), (None, prefix(7) + b"\x80")])
+    with pytest.raises(PayloadError) as caught:
+        rows_of(columns, raw)
+    error = caught.value
+    assert ("orders", 3, 11, 7, "value") == (
+        error.topic,
+        error.partition,
+        error.offset,
+        error.schema_id,
+        error.field,
+    )
+    assert str(error).startswith("topic 'orders', partition 3, offset 11, schema 7, value: ")
+    assert str(error).endswith("its bytes are shown in another column")
+
+
+def test_a_malformed_payload_becomes_null():
+    """With onDecodeError=null the row says what is wrong, and has the bytes of both sides."""
+    columns = PayloadColumns(FULL, decoders(), OnDecodeError.NULL)
+    bad = prefix(7) + b"\x80"
+    raw = batch(columns, [(text("a"), prefix(1) + b"\x02"), (text("b"), bad), (b"\x02", bad)])
+    fine, value, both = rows_of(columns, raw)
+    nothing = dict.fromkeys(("decodeError", "rawKey", "rawValue"))
+    assert {"key": "a", "value": 1, **nothing} == fine
+    assert ("b", None, text("b"), bad) == (
+        value["key"],
+        value["value"],
+        value["rawKey"],
+        value["rawValue"],
+    )
+    assert value["decodeError"].startswith("value: ")
+    assert value["decodeError"].endswith(" (schema 7)")
+    assert (None, None, b"\x02", bad) == (
+        both["key"],
+        both["value"],
+        both["rawKey"],
+        both["rawValue"],
+    )
+    key_error, value_error = both["decodeError"].split("; ")
+    assert key_error.startswith("key: ")
+    assert value_error == value["decodeError"]
+
+
+@pytest.mark.parametrize("most_bytes", [1, 30, 200])
+def test_a_batch_may_become_several(most_bytes):
+    """Where outputs are small, both sides are divided, and rows and reasons remain together."""
+    columns = PayloadColumns(FULL, decoders(most_bytes=max(most_bytes, 64)), OnDecodeError.NULL)
+    rows = [(text(f"k{number}"), prefix(1) + bytes([number << 1])) for number in range(40)]
+    rows[17] = (text("k17"), b"bad")
+    result = rows_of(columns, batch(columns, rows))
+    assert [f"k{number}" for number in range(40)] == [row["key"] for row in result]
+    assert [None if number == 17 else number for number in range(40)] == [
+        row["value"] for row in result
+    ]
+    assert [17] == [number for number, row in enumerate(result) if row["decodeError"]]
+
+
+def test_a_schema_in_a_header_is_refused():
+    """A payload whose schema is named in a header has another framing."""
+    columns = PayloadColumns(FULL, decoders(), OnDecodeError.NULL)
+    headers = [[], [{"key": "__value_schema_id", "value": b"x"}]]
+    raw = batch(columns, [(None, None), (None, b"\0\0\0\0\x01\x02")], headers)
+    with pytest.raises(PayloadError) as caught:
+        rows_of(columns, raw)
+    assert (
+        "topic 'orders', partition 3, offset 11, value: its schema is named in the header "
+        "__value_schema_id, a framing that is not supported yet. Read the value as raw bytes"
+    ) == str(caught.value)
+
+
+LOOSE = pa.struct(
+    [
+        pa.field("a", pa.int32()),
+        pa.field("at", pa.time64("ns")),
+        pa.field("list", pa.list_(pa.struct([pa.field("x", pa.int64())]))),
+        pa.field("map", pa.map_(pa.string(), pa.struct([pa.field("x", pa.int64())]))),
+    ]
+)
+STRICT = pa.struct(
+    [
+        pa.field("a", pa.int32(), nullable=False),
+        pa.field("at", pa.time64("us"), nullable=False),
+        pa.field("list", pa.list_(pa.struct([pa.field("x", pa.int64(), nullable=False)]))),
+        pa.field("map", pa.map_(pa.string(), pa.struct([pa.field("x", pa.int64())]))),
+    ]
+)
+VALUES = [
+    {"a": 1, "at": dt.time(1), "list": [{"x": 1}, {"x": 2}], "map": [("k", {"x": 3})]},
+    None,
+    {"a": 2, "at": dt.time(2), "list": None, "map": None},
+    {"a": 3, "at": dt.time(3), "list": [None], "map": [("l", None), ("m", {"x": 4})]},
+    None,
+]
+
+
+@pytest.mark.parametrize(("first", "second"), [(LOOSE, STRICT), (STRICT, LOOSE), (LOOSE, LOOSE)])
+@pytest.mark.parametrize("begin", [0, 1, 3])
+@pytest.mark.parametrize("end", [2, 4, 5])
+def test_an_array_gets_another_type_of_the_same_values(first, second, begin, end):
+    """What may be null may differ, at any level and in slices; so may the unit of a time."""
+    values = pa.array(VALUES, first).slice(begin, max(end - begin, 0))
+    changed = with_type(values, second)
+    changed.validate(full=True)
+    assert second == changed.type
+    assert values.to_pylist() == changed.to_pylist()

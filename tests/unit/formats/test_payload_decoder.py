@@ -1,0 +1,165 @@
+"""Payloads of one column, each decoded by its own schema."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.formats.payload_decoder import Malformed, PayloadDecoder
+from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError
+from spark_kafka_sink.registry.framing import prefix
+
+
+def record(*fields, **defaults):
+    """Return a schema of long fields, and of others with a default."""
+    return parse_schema(
+        json.dumps(
+            {
+                "type": "record",
+                "name": "Order",
+                "fields": [{"name": name, "type": "long"} for name in fields]
+                + [
+                    {"name": name, "type": "long", "default": value}
+                    for name, value in defaults.items()
+                ],
+            }
+        )
+    )
+
+
+def long(number):
+    """Return a long of Avro, of at most six bits."""
+    return bytes([number << 1])
+
+
+SCHEMAS = {1: record("id"), 2: record("id", "price"), 3: record("price", "id")}
+READER = record("id", price=-1)
+
+
+def writers(schema_id):
+    """Return the schema of an id."""
+    if schema_id not in SCHEMAS:
+        raise UnknownSchemaError("there is no such schema")
+    return SCHEMAS[schema_id]
+
+
+def payload(schema_id, *numbers):
+    """Return a payload with Confluent's framing."""
+    return prefix(schema_id) + b"".join(map(long, numbers))
+
+
+def decoded(decoder, payloads):
+    """Return the rows of payloads, and what is malformed."""
+    rows, malformed = [], {}
+    for output in decoder.decode(pa.array(payloads, pa.binary())):
+        assert len(rows) == output.first
+        rows += output.values.to_pylist()
+        malformed |= output.malformed
+    return rows, malformed
+
+
+def test_each_payload_is_decoded_by_its_own_schema():
+    """Payloads of several schemas are read as one, in their order; nulls remain null."""
+    payloads = [payload(2, 1, 7), payload(1, 2), None, payload(3, 9, 3), payload(2, 4, 8)]
+    expected = [
+        {"id": 1, "price": 7},
+        {"id": 2, "price": -1},
+        None,
+        {"id": 3, "price": 9},
+        {"id": 4, "price": 8},
+    ]
+    assert (expected, {}) == decoded(PayloadDecoder(READER, writers), payloads)
+
+
+def test_payloads_without_framing_have_one_schema():
+    """Without framing, all payloads are read by the schema that is given."""
+    decoder = PayloadDecoder(READER, SCHEMAS[3])
+    rows, malformed = decoded(decoder, [long(5) + long(6), None, b""])
+    assert [{"id": 6, "price": 5}, None, None] == rows
+    assert [2] == list(malformed)
+
+
+def test_malformed_payloads_are_null_and_have_a_reason():
+    """A payload that cannot be decoded says why, with the id of its schema if it has one."""
+    payloads = [payload(1, 2), payload(9, 2), b"\0\0", payload(1), b"\x05\0\0\0\x01\x02"]
+    rows, malformed = decoded(PayloadDecoder(READER, writers), payloads)
+    assert [{"id": 2, "price": -1}, None, None, None, None] == rows
+    assert [1, 2, 3, 4] == sorted(malformed)
+    assert Malformed("value: there is no such schema", 9) == malformed[1]
+    assert (
+        "value: it has 2 bytes, fewer than the 5 of the framing of a registry"
+        == malformed[2].reason
+    )
+    assert (1, None) == (malformed[3].schema_id, malformed[4].schema_id)
+
+
+def test_a_schema_is_asked_for_once():
+    """The schema of an id is asked for with its first payload only, an unknown one, too."""
+    asked = []
+
+    def counting(schema_id):
+        asked.append(schema_id)
+        return writers(schema_id)
+
+    decoder = PayloadDecoder(READER, counting)
+    for _ in range(3):
+        decoded(decoder, [payload(1, 2), payload(9), payload(2, 1, 1)])
+    assert [1, 2, 9] == sorted(asked)
+
+
+def test_an_error_of_the_registry_is_raised():
+    """A registry that does not answer ends the read: the payload may be in order."""
+
+    def failing(_):
+        raise ConnectionError("the registry is away")
+
+    with pytest.raises(ConnectionError, match="the registry is away"):
+        decoded(PayloadDecoder(READER, failing), [payload(1, 2)])
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.none(),
+            st.tuples(st.integers(1, 3), st.integers(0, 50), st.integers(0, 50)),
+            st.just(b"\x07"),
+        ),
+        max_size=40,
+    ),
+    st.integers(1, 400),
+)
+def test_outputs_of_any_size_have_all_rows(rows, most_bytes):
+    """However small an output may be, all rows come once, in their order."""
+    payloads, expected, bad = [], [], []
+    for number, row in enumerate(rows):
+        match row:
+            case None | b"\x07":
+                payloads.append(row)
+                expected.append(None)
+                bad += [number] if row else []
+            case (1, order, _):
+                payloads.append(payload(1, order))
+                expected.append({"id": order, "price": -1})
+            case (schema_id, order, price):
+                both = (order, price) if schema_id == 2 else (price, order)
+                payloads.append(payload(schema_id, *both))
+                expected.append({"id": order, "price": price})
+    small = decoded(PayloadDecoder(READER, writers, most_bytes), payloads)
+    if most_bytes >= 64:
+        assert expected == small[0]
+        assert bad == sorted(small[1])
+    assert len(expected) == len(small[0])
+
+
+@pytest.mark.parametrize("schema_id", [1, 2])
+def test_values_have_the_type_of_the_reader(schema_id):
+    """Whatever schema payloads have, the column has the reader's type."""
+    decoder = PayloadDecoder(READER, writers)
+    numbers = [3] * schema_id
+    [output] = decoder.decode(pa.array([payload(schema_id, *numbers)]))
+    assert decoder.type == output.values.type
