@@ -1,7 +1,7 @@
 """Keys and values that have a format: their schemas on the driver, their encoders in the tasks.
 
 A schema is resolved once for each write, before a task runs, and its column is checked with it.
-Tasks get the schema's text and id with the writer, and ask no registry.
+Tasks get the schema's text and id with the writer, and ask no registry. Only they load the kernel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.derived import derive_schema
-from spark_kafka_sink.formats.payload_encoder import payload_encoder
+from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.payload_schemas import schema_to_write
 from spark_kafka_sink.registry.client import registry_client
 
@@ -60,7 +60,7 @@ def schemas_to_write(
             schema = schema_to_write(
                 side, formats, client, topic, partial(derive_schema, kind), is_dry_run=is_dry
             )
-            payload_encoder(side, schema, kind)
+            make_encode_plan(schema.parsed(), kind, side.side)
             schemas[side.side] = schema
     return schemas
 
@@ -103,6 +103,8 @@ def encoded(
 
     Raises PayloadError for a row that a schema does not have, with its index in the task.
     """
+    from spark_kafka_sink.formats.payload_encoder import payload_encoder
+
     first_row = 0
     for batch in batches:
         names, columns = batch.schema.names, batch.columns

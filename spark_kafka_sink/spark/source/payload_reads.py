@@ -2,6 +2,7 @@
 
 `latest` is resolved once, when Spark asks for the columns; what was found reaches the tasks with
 the reader. A task asks the registry only for ids that it meets in payloads and does not know yet.
+Only tasks need the kernels, so that only they load them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from pyspark.sql import types as spark_sql
 from pyspark.sql.pandas.types import from_arrow_type
 
 from spark_kafka_sink.config.source_options import topics_of
-from spark_kafka_sink.consumer.payload_columns import PayloadColumns
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.narrowing import narrowed
-from spark_kafka_sink.formats.payload_decoder import payload_decoder
 from spark_kafka_sink.formats.payload_schemas import schema_to_read
 from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.spark.announcements import announce, report_logger
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.registry_settings import RegistrySettings
     from spark_kafka_sink.config.source_options import SourceOptions
+    from spark_kafka_sink.consumer.payload_columns import PayloadColumns
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
 
 # --- on the driver
@@ -113,6 +113,9 @@ def payload_columns(
     options: SourceOptions, columns: pa.Schema, schemas: Mapping[Side, PayloadSchema]
 ) -> PayloadColumns:
     """Return the typed columns of a task's read."""
+    from spark_kafka_sink.consumer.payload_columns import PayloadColumns
+    from spark_kafka_sink.formats.payload_decoder import payload_decoder
+
     decoders = {
         side.side: payload_decoder(
             side,
