@@ -37,9 +37,10 @@ NOTE = {"name": "note", "type": "string", "default": "none"}
 class Registered(Topics):
     """Topics of a broker with a Schema Registry."""
 
-    def __init__(self, broker):
+    def __init__(self, broker, client):
+        """Use a broker, and Confluent's client of its registry."""
         super().__init__(broker)
-        self.client = SchemaRegistryClient({"url": broker.schema_registry_url})
+        self.client = client
 
     @property
     def servers(self):
@@ -89,7 +90,8 @@ class Registered(Topics):
 def registered():
     """Yield the topics of a broker with a Schema Registry."""
     with DevBroker(auto_create_topics=False, schema_registry=True) as broker:
-        yield Registered(broker)
+        with SchemaRegistryClient({"url": broker.schema_registry_url}) as client:
+            yield Registered(broker, client)
 
 
 def orders_frame(spark, count, *, price="id * 1.5D"):

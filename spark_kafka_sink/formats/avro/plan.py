@@ -177,10 +177,10 @@ class Plan:
         return f"{path}: {problem}" if path else problem
 
 
-class Path(NamedTuple):
+class FieldPath(NamedTuple):
     """A part of a value: the name behind that of the part that it is in."""
 
-    outer: Path | None
+    outer: FieldPath | None
     #: A field with a dot before it, or the brackets of a list or a map.
     name: str
 
@@ -189,7 +189,7 @@ class Place(NamedTuple):
     """The path of the operations from one on; None of the value itself."""
 
     operation: int
-    path: Path | None
+    path: FieldPath | None
 
 
 def make_plan(writer: Schema, reader: Schema) -> Plan:
@@ -225,7 +225,7 @@ class _Compiler:
         #: The problems, with their numbers.
         self.problems: dict[str, int] = {}
         self.places = [Place(0, None)]
-        self._path: Path | None = None
+        self._path: FieldPath | None = None
         self._visits = 0
         #: The lists that the next operation is in, and the most of any operation.
         self._lists = 0
@@ -248,9 +248,9 @@ class _Compiler:
         if self._visits > _MOST_VISITS:
             raise SchemaError(f"Avro: the schema has more than {_MOST_VISITS} parts")
 
-    def _enter(self, name: str) -> Path | None:
+    def _enter(self, name: str) -> FieldPath | None:
         """Set the path of the next operations to a part of the current one, which is returned."""
-        outer, self._path = self._path, Path(self._path, name)
+        outer, self._path = self._path, FieldPath(self._path, name)
         return outer
 
     def _constant(self, data: bytes) -> int:
