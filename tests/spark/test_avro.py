@@ -89,9 +89,11 @@ class Registered(Topics):
 @pytest.fixture(scope="module")
 def registered():
     """Yield the topics of a broker with a Schema Registry."""
-    with DevBroker(auto_create_topics=False, schema_registry=True) as broker:
-        with SchemaRegistryClient({"url": broker.schema_registry_url}) as client:
-            yield Registered(broker, client)
+    with (
+        DevBroker(auto_create_topics=False, schema_registry=True) as broker,
+        SchemaRegistryClient({"url": broker.schema_registry_url}) as client,
+    ):
+        yield Registered(broker, client)
 
 
 def orders_frame(spark, count, *, price="id * 1.5D"):
