@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import EvolutionMode, Framing
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.decoder import MOST_BYTES, Decoder
+from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
+from spark_kafka_sink.formats.avro.encoder import Encoder
 from spark_kafka_sink.formats.avro.narrowing import narrowed, unread_fields
 from spark_kafka_sink.formats.avro.plan import make_plan
+from spark_kafka_sink.formats.avro.schema import Primitive
 from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError, writers_schema
 from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.registry.framing import PREFIX_BYTES, Unframed, schema_ids, why_unframed
@@ -62,6 +66,9 @@ class Decoded:
     malformed: dict[int, Malformed]
 
 
+#: Gives bytes the length that Confluent's serializers leave out behind their framing.
+_BYTES: Final = Encoder(make_encode_plan(Primitive("bytes"), pa.binary()))
+_MOST_BYTES_OF_ONE: Final = 2**31 - 1
 #: How many unknown ids are remembered. A hostile topic has many.
 _MOST_UNKNOWN: Final = 1000
 
@@ -86,6 +93,8 @@ class PayloadDecoder:
         self._name = name
         self._most_bytes = most_bytes
         self._by_id: dict[int, Decoder | str] = {}
+        #: The ids of the schema "bytes": behind the frame are the bytes, without their length.
+        self._bare: set[int] = set()
         self._writers = writers
         self._only = None if callable(writers) else self._decoder_of(writers)
         #: The type of the values.
@@ -132,6 +141,7 @@ class PayloadDecoder:
         groups = np.split(order, begins[1:])
         malformed: dict[int, Malformed] = {}
         parts: list[Any] = []
+        size = 0
         for rows in groups:
             schema_id = int(ids[rows[0]])
             values, why = self._group(payloads, rows, schema_id, is_only=len(groups) == 1)
@@ -139,7 +149,8 @@ class PayloadDecoder:
                 return None
             malformed |= {int(rows[row]): problem for row, problem in why.items()}
             parts.append(values)
-            if len(groups) > 1 and sum(part.nbytes for part in parts) > self._most_bytes:
+            size += values.nbytes
+            if len(groups) > 1 and size > self._most_bytes:
                 return None
         if len(parts) == 1:
             return parts[0], malformed
@@ -164,7 +175,12 @@ class PayloadDecoder:
             why = Malformed(decoder, schema_id)
             return pa.nulls(len(rows), self.type), dict.fromkeys(range(len(rows)), why)
         chosen = payloads if is_only else payloads.take(pa.array(rows))
-        output = next(decoder.decode(chosen, PREFIX_BYTES))
+        skipped = PREFIX_BYTES
+        if schema_id in self._bare:
+            # Without an end, Arrow fails if one of several values is empty.
+            bare = pc.binary_slice(chosen, PREFIX_BYTES, _MOST_BYTES_OF_ONE)
+            chosen, skipped = _BYTES.encode(bare), 0
+        output = next(decoder.decode(chosen, skipped))
         malformed = {row: Malformed(why, schema_id) for row, why in output.malformed.items()}
         return output.values, malformed
 
@@ -175,7 +191,10 @@ class PayloadDecoder:
             if not callable(self._writers):
                 raise TypeError("payloads without framing have no ids")
             try:
-                known = self._decoder_of(self._writers(schema_id))
+                writer = self._writers(schema_id)
+                known = self._decoder_of(writer)
+                if writer.type == "bytes":
+                    self._bare.add(schema_id)
             except UnknownSchemaError as error:
                 known = f"{self._name}: {error}"
                 if sum(isinstance(each, str) for each in self._by_id.values()) >= _MOST_UNKNOWN:

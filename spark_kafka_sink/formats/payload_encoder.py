@@ -24,7 +24,8 @@ class PayloadEncoder:
         self._schema_id = schema.schema_id
         is_framed = side.framing is Framing.CONFLUENT and schema.schema_id is not None
         self._prefix = prefix(schema.schema_id or 0) if is_framed else b""
-        self._encoder = Encoder(make_encode_plan(schema.parsed(), kind, side.side))
+        plan = make_encode_plan(schema.parsed(), kind, side.side, bare_bytes=is_framed)
+        self._encoder = Encoder(plan)
 
     def encode(self, values: Any, first_row: int = 0) -> Any:
         """Return a `pyarrow.BinaryArray` of payloads; nulls remain null.

@@ -98,7 +98,7 @@ def registered():
 
 def orders_frame(spark, count, *, price="id * 1.5D"):
     """Return rows with a struct as value."""
-    return spark.range(count).selectExpr(
+    return spark.range(0, count, 1, 1).selectExpr(
         "cast(id as string) as key",
         f"struct(id, if(id % 2 = 0, null, concat('n', id)) as name, {price} as price) as value",
     )

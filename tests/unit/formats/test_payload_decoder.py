@@ -156,6 +156,18 @@ def test_outputs_of_any_size_have_all_rows(rows, most_bytes):
     assert len(expected) == len(small[0])
 
 
+def test_framed_bytes_have_no_length():
+    """Behind Confluent's framing the schema "bytes" is the bytes alone, also read as a text."""
+    payloads = [prefix(4) + b"abc", None, prefix(4), prefix(5) + b"\x06def"]
+    schemas = {4: parse_schema('"bytes"'), 5: parse_schema('"string"')}
+    for reader, expected in (
+        ('"bytes"', [b"abc", None, b"", b"def"]),
+        ('["null", "string"]', ["abc", None, "", "def"]),
+    ):
+        decoder = PayloadDecoder(parse_schema(reader), schemas.__getitem__)
+        assert (expected, {}) == decoded(decoder, payloads)
+
+
 @pytest.mark.parametrize("schema_id", [1, 2])
 def test_values_have_the_type_of_the_reader(schema_id):
     """Whatever schema payloads have, the column has the reader's type."""
