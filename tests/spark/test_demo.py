@@ -55,6 +55,17 @@ def test_the_metrics_of_a_stream_can_be_scraped():
 
 @pytest.mark.spark
 @pytest.mark.slow
+def test_structs_are_written_and_read_as_avro():
+    """The example reads what it wrote, also after a field was added."""
+    done = run("typed_values.py")
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "333 orders of more than 1000" in done.stdout
+    assert "|   NULL| 1301|\n|    web|  699|\n" in done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 def test_a_killed_stream_copies_each_number_once():
     """The example kills its query, restarts it, and finds each number exactly once."""
     done = run("stream_exactly_once.py")
