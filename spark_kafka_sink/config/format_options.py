@@ -301,6 +301,12 @@ class FormatOptions:
             auto_register=values.get("autoRegisterSchemas", False),
             normalize=values.get("normalizeSchemas", False),
         )
+        fixed = [side for side in options.sides if side.schema.kind != LATEST.kind]
+        if options.evolution is EvolutionMode.RESTART and fixed:
+            raise ConfigError(
+                f"schemaEvolutionMode=restart needs {fixed[0].side}Schema=latest: with "
+                f"{fixed[0].schema}, a query that is started again reads no more than before"
+            )
         if not options.sides:
             _check_without_format(given, has_registry=has_registry)
         if options.auto_register:

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 #: The prefix of the settings' names in the options of Spark.
 REGISTRY_PREFIX: Final = "schema.registry."
+#: How names begin that `registry_options` reads or refuses.
+REGISTRY_NAMES: Final = (REGISTRY_PREFIX, f"{KAFKA_PREFIX}{REGISTRY_PREFIX}")
 
 _TLS: Final = tuple(name for name in SECURITY_CONFIG_DEF.names if name.startswith("ssl."))
 #: The settings that accept references, as in the other clients.

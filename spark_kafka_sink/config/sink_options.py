@@ -36,7 +36,7 @@ from spark_kafka_sink.config.plugin_reference import (
 )
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, REFUSED, ProducerConfig
 from spark_kafka_sink.config.registry_settings import (
-    REGISTRY_PREFIX,
+    REGISTRY_NAMES,
     RegistrySettings,
     registry_options,
 )
@@ -250,7 +250,7 @@ class SinkOptions:
                 setting = key.removeprefix(KAFKA_PREFIX)
                 _check_allowed_in_spark(setting, value)
                 kafka[setting] = value
-            elif REGISTRY_PREFIX not in key:
+            elif not key.startswith(REGISTRY_NAMES):
                 raise _unknown_option(name)
         settings = registry_options(options)
         values = SINK_OPTIONS_DEF.parse(own)

@@ -20,7 +20,7 @@ checked when the read is planned (`offset_specs.check_same_partitions`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
@@ -36,6 +36,7 @@ from spark_kafka_sink.config.durations import milliseconds
 from spark_kafka_sink.config.format_options import (
     FORMAT_OPTIONS,
     READ_FORMAT_OPTIONS,
+    EvolutionMode,
     FormatOptions,
 )
 from spark_kafka_sink.config.offset_specs import (
@@ -51,7 +52,7 @@ from spark_kafka_sink.config.offset_specs import (
 )
 from spark_kafka_sink.config.plugin_reference import TOKEN_SOURCES, check_importable
 from spark_kafka_sink.config.registry_settings import (
-    REGISTRY_PREFIX,
+    REGISTRY_NAMES,
     RegistrySettings,
     registry_options,
 )
@@ -82,7 +83,6 @@ _ONLY_IN_STREAMS: Final = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
-    "schemaEvolutionMode",
 )
 
 
@@ -147,6 +147,8 @@ class SourceOptions:
             start, end = batch_range(values)
             _check_batch(values)
             without_effect |= {n: "a batch has no triggers" for n in _ONLY_IN_STREAMS if n in own}
+            if "schemaEvolutionMode" in own:
+                without_effect["schemaEvolutionMode"] = "a batch is not started again"
         for position in (start, end):
             reason = f"{position.option} takes precedence"
             without_effect |= dict.fromkeys(position.overridden, reason)
@@ -178,7 +180,9 @@ class SourceOptions:
             fetch_offset_retry_interval_ms=values["fetchOffset.retryIntervalMs"],
             poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"],
             commit_group=values["commitGroup"],
-            formats=read.formats,
+            formats=(
+                read.formats if is_stream else replace(read.formats, evolution=EvolutionMode.NONE)
+            ),
             registry=read.registry,
             ignored=tuple(sorted(without_effect)),
             warnings=tuple(_warnings(without_effect, values["commitGroup"], is_stream=is_stream)),
@@ -207,7 +211,7 @@ def _sort_out(
             without_effect[key] = "a read writes nothing to Kafka"
         elif setting in CONSUMER_CONFIG_DEF or setting in REFUSED_CONSUMER:
             kafka[setting] = value
-        elif key not in _OF_SPARK and REGISTRY_PREFIX not in key:
+        elif key not in _OF_SPARK and not key.startswith(REGISTRY_NAMES):
             raise _unknown_option(name)
     return own, kafka, without_effect
 

@@ -69,8 +69,19 @@ class Decoded:
 #: Gives bytes the length that Confluent's serializers leave out behind their framing.
 _BYTES: Final = Encoder(make_encode_plan(Primitive("bytes"), pa.binary()))
 _MOST_BYTES_OF_ONE: Final = 2**31 - 1
-#: How many unknown ids are remembered. A hostile topic has many.
+#: How many ids may be unknown. Payloads without a frame have many.
 _MOST_UNKNOWN: Final = 1000
+#: How many batches at most do not ask again for an id that was unknown.
+_MOST_SKIPS: Final = 1000
+
+
+@dataclass(slots=True)
+class _Unknown:
+    """An id that the registry did not have, and how many batches do not ask for it again."""
+
+    reason: str
+    skips: int
+    skipped: int = 0
 
 
 class PayloadDecoder:
@@ -92,7 +103,8 @@ class PayloadDecoder:
         self._reader = reader
         self._name = name
         self._most_bytes = most_bytes
-        self._by_id: dict[int, Decoder | str] = {}
+        self._by_id: dict[int, Decoder] = {}
+        self._unknown: dict[int, _Unknown] = {}
         #: The ids of the schema "bytes": behind the frame are the bytes, without their length.
         self._bare: set[int] = set()
         self._writers = writers
@@ -165,10 +177,12 @@ class PayloadDecoder:
         if schema_id == Unframed.NULL:
             return pa.nulls(len(rows), self.type), {}
         if schema_id < 0:
-            reasons = {
-                row: Malformed(f"{self._name}: it {why_unframed(payloads[place].as_py())}")
-                for row, place in enumerate(rows.tolist())
+            chosen = payloads if is_only else payloads.take(pa.array(rows))
+            heads = pc.binary_slice(chosen, 0, PREFIX_BYTES).to_pylist()
+            by_head = {
+                head: Malformed(f"{self._name}: it {why_unframed(head)}") for head in set(heads)
             }
+            reasons = {row: by_head[head] for row, head in enumerate(heads)}
             return pa.nulls(len(rows), self.type), reasons
         decoder = self._decoder(schema_id)
         if isinstance(decoder, str):
@@ -187,20 +201,38 @@ class PayloadDecoder:
     def _decoder(self, schema_id: int) -> Decoder | str:
         """Return the decoder of an id, or why there is none."""
         known = self._by_id.get(schema_id)
-        if known is None:
-            if not callable(self._writers):
-                raise TypeError("payloads without framing have no ids")
-            try:
-                writer = self._writers(schema_id)
-                known = self._decoder_of(writer)
-                if writer.type == "bytes":
-                    self._bare.add(schema_id)
-            except UnknownSchemaError as error:
-                known = f"{self._name}: {error}"
-                if sum(isinstance(each, str) for each in self._by_id.values()) >= _MOST_UNKNOWN:
-                    return known
-            self._by_id[schema_id] = known
+        if known is not None:
+            return known
+        unknown = self._unknown.get(schema_id)
+        if unknown is not None and unknown.skipped < unknown.skips:
+            unknown.skipped += 1
+            return unknown.reason
+        if not callable(self._writers):
+            raise TypeError("payloads without framing have no ids")
+        try:
+            writer = self._writers(schema_id)
+            known = self._decoder_of(writer)
+        except SchemaError as error:
+            raise SchemaError(f"{self._name}s with schema {schema_id}: {error}") from error
+        except UnknownSchemaError as error:
+            return self._remember(schema_id, f"{self._name}: {error}")
+        if writer.type == "bytes":
+            self._bare.add(schema_id)
+        self._by_id[schema_id] = known
+        self._unknown.pop(schema_id, None)
         return known
+
+    def _remember(self, schema_id: int, reason: str) -> str:
+        """Let the next batches not ask for an id again, at first one of them, then more."""
+        skips = self._unknown[schema_id].skips if schema_id in self._unknown else 0
+        self._unknown[schema_id] = _Unknown(reason, min(2 * skips + 1, _MOST_SKIPS))
+        if len(self._unknown) > _MOST_UNKNOWN:
+            raise SchemaError(
+                f"the registry has no schema for more than {_MOST_UNKNOWN} ids in the "
+                f"{self._name}s of the topic: if these have no framing, set {self._name}Framing="
+                f"none, or read them as raw bytes"
+            )
+        return reason
 
     def _decoder_of(self, writer: Schema) -> Decoder:
         return Decoder(make_plan(writer, self._reader), self._most_bytes, self._name)
@@ -236,9 +268,12 @@ def _writers_schema(
     """Return the schema of an id; notice fields that are not read."""
     if schema_id == schema.schema_id:
         return schema.parsed()
-    writer = writers_schema(registry_client(registry), schema_id, schema.subject)
+    # Ids are unique within the context of a subject only.
+    subject = side.subject or schema.subject
+    writer = writers_schema(registry_client(registry), schema_id, subject)
     unread = unread_fields(writer, schema.parsed())
-    if unread:
+    # Registries number schemas in their order: fields that an older one has were dropped.
+    if unread and schema.schema_id is not None and schema_id > schema.schema_id:
         more = ", ..." if len(unread) > _MOST_NAMED else ""
         sentence = (
             f"{side.side}s with schema {schema_id} have fields that {schema} lacks: "

@@ -142,8 +142,10 @@ def schema_to_write(
     if not formats.auto_register:
         return _looked_up(client, side, subject, text, normalize=formats.normalize)
     if not is_dry_run:
-        registered = client.register(subject, text, normalize=formats.normalize)
-        return _plain(registered, Direction.WRITE)
+        client.register(subject, text, normalize=formats.normalize)
+        # What was registered may have rules and a version, which the registry does not return.
+        found = client.look_up(subject, text, normalize=formats.normalize)
+        return _plain(found, Direction.WRITE)
     _check_compatible(client, side, subject, text, normalize=formats.normalize)
     return PayloadSchema(text, subject=subject)
 

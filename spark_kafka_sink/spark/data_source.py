@@ -140,7 +140,8 @@ class KafkaSink(DataSource):
         # This worker of the driver, too, serves later writes.
         freeze_imported_objects()
         return KafkaBatchWriter(
-            checked.options,
+            # Tasks ask no registry, and need not know its secrets.
+            replace(checked.options, registry=None),
             topic=checked.schema.topic,
             report_path=checked.report_path,
             schemas=checked.payload_schemas,

@@ -156,6 +156,36 @@ def test_a_schema_is_derived_and_registered(registered, spark):
     assert expected_orders(3) == [row.value.asDict() for row in rows]
 
 
+def test_every_type_returns_as_it_was(registered, spark):
+    """Values of every type that has a derived schema are the same after a write and a read."""
+    topic = registered.create()
+    columns = {
+        "flag": "id % 2 = 0",
+        "small": "cast(id as int)",
+        "real": "cast(id as float)",
+        "price": "cast(id / 4 as decimal(10, 2))",
+        "data": "cast(cast(id as string) as binary)",
+        "day": "date_add(date'1969-12-30', cast(id as int))",
+        "at": "timestamp_micros(id * 1000001 - 3000000)",
+        "local": "cast(timestamp_micros(id * 999999) as timestamp_ntz)",
+        "tags": "array('a', if(id = 1, null, 'b'))",
+        "counts": "map('x', id, 'y', if(id = 2, null, id))",
+        "inner": "if(id = 3, null, named_struct('at', timestamp_micros(id), 'name', 'n'))",
+    }
+    value = ", ".join(f"{text} as {name}" for name, text in columns.items())
+    df = spark.range(0, 5, 1, 1).selectExpr(f"struct(id, {value}) as value")
+    registered.write(df, topic, autoRegisterSchemas="true")
+    read = registered.source(spark, topic).load().orderBy("offset")
+    assert [row.value for row in df.collect()] == [row.value for row in read.collect()]
+
+
+def test_nothing_is_registered_for_a_write_that_cannot_be(registered, spark):
+    """Where a topic is missing, its subject is not made either."""
+    with pytest.raises(Exception, match="no-such-topic"):
+        registered.write(orders_frame(spark, 1), "no-such-topic", autoRegisterSchemas="true")
+    assert [] == [name for name in registered.client.get_subjects() if "no-such" in name]
+
+
 def test_a_read_selects_fields(registered, spark):
     """With a schema of the user's, only those fields are decoded that it names."""
     topic = registered.create()
@@ -171,10 +201,11 @@ def test_a_read_selects_fields(registered, spark):
 def test_a_malformed_payload_ends_a_read_or_becomes_null(registered, spark):
     """The error names the record; with onDecodeError=null a column does."""
     topic = registered.create()
-    registered.register(f"{topic}-value", order_schema(PRICE))
+    schema_id = registered.register(f"{topic}-value", order_schema(PRICE))
+    bad = b"\0" + schema_id.to_bytes(4, "big") + b"\x02\xff"
     registered.write(orders_frame(spark, 2), topic)
-    registered.produce(topic, [b"\0\0\0\0\x01\x02\xff", b"text"], key=b"k")
-    with pytest.raises(Exception, match=r"offset 2, schema 1, value.*onDecodeError=null"):
+    registered.produce(topic, [bad, b"text"], key=b"k")
+    with pytest.raises(Exception, match=rf"offset 2, schema {schema_id}, value.*onDecodeError"):
         registered.source(spark, topic).load().collect()
     df = registered.source(spark, topic, onDecodeError="null").load().orderBy("offset")
     fine, _, short, foreign = df.collect()
@@ -184,7 +215,7 @@ def test_a_malformed_payload_ends_a_read_or_becomes_null(registered, spark):
         fine.rawKey,
         fine.rawValue,
     )
-    assert (None, b"k", b"\0\0\0\0\x01\x02\xff") == (short.value, short.rawKey, short.rawValue)
+    assert (None, b"k", bad) == (short.value, short.rawKey, short.rawValue)
     assert short.decodeError.startswith("value: ")
     assert "value: it has 4 bytes, fewer than the 5 of the framing of a registry" == (
         foreign.decodeError

@@ -133,13 +133,16 @@ def check_write(
     if options.formats.sides:
         from spark_kafka_sink.spark.sink.payload_writes import schemas_to_write
 
-        schemas = schemas_to_write(schema, options, columns.topic, is_dry_run=is_dry_run)
+        schemas = schemas_to_write(schema, options, columns.topic, is_dry_run=True)
+    partitions = check_cluster(options, columns.topic, is_dry_run=is_dry_run)
+    if options.formats.auto_register and not is_dry_run:
+        schemas = schemas_to_write(schema, options, columns.topic, is_dry_run=False)
     return CheckedWrite(
-        payload_schemas=schemas,
         options=options,
         schema=columns,
         report_path=report_path,
-        partitions=check_cluster(options, columns.topic, is_dry_run=is_dry_run),
+        partitions=partitions,
+        payload_schemas=schemas,
     )
 
 

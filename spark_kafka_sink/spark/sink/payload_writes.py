@@ -6,12 +6,14 @@ Tasks get the schema's text and id with the writer, and ask no registry. Only th
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_type
 
 from spark_kafka_sink.errors import SchemaError
@@ -23,7 +25,7 @@ from spark_kafka_sink.registry.client import registry_client
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.sink_options import SinkOptions
@@ -40,8 +42,9 @@ def schemas_to_write(
 ) -> dict[Side, PayloadSchema]:
     """Return the schemas of keys and values that have a format, and check their columns.
 
-    `topic` is None if a column names it. Nothing is registered before all columns are checked, and
-    in a dry run nothing at all. Raises ConfigError, SchemaError or SchemaRegistryError.
+    `topic` is None if a column names it. In a dry run nothing is registered; whoever registers has
+    made one before, so that nothing is registered for a write that cannot be. Raises ConfigError,
+    SchemaError or SchemaRegistryError.
     """
     formats = options.formats
     client = None if options.registry is None else registry_client(options.registry)
@@ -52,17 +55,29 @@ def schemas_to_write(
                 f"{side.side}Format={side.format} needs a column {side.side!r}, and there is none: "
                 "add it, or remove the option"
             )
-        types[side.side] = to_arrow_type(columns[side.side].dataType)
+        types[side.side] = _arrow_type(columns[side.side].dataType, side.side)
     schemas: dict[Side, PayloadSchema] = {}
-    for is_dry in (True, False) if formats.auto_register and not is_dry_run else (True,):
-        for side in formats.sides:
-            kind = types[side.side]
-            schema = schema_to_write(
-                side, formats, client, topic, partial(derive_schema, kind), is_dry_run=is_dry
-            )
-            make_encode_plan(schema.parsed(), kind, side.side)
-            schemas[side.side] = schema
+    for side in formats.sides:
+        kind = types[side.side]
+        schema = schema_to_write(
+            side, formats, client, topic, partial(derive_schema, kind), is_dry_run=is_dry_run
+        )
+        make_encode_plan(schema.parsed(), kind, side.side)
+        schemas[side.side] = schema
     return schemas
+
+
+def _arrow_type(kind: DataType, column: str) -> pa.DataType:
+    """Return the type of a column as Spark hands it over; raises SchemaError if it cannot."""
+    # Before PySpark 4.2, timestamps are in UTC without being told.
+    has_zone = "timezone" in inspect.signature(to_arrow_type).parameters
+    try:
+        return to_arrow_type(kind, timezone="UTC") if has_zone else to_arrow_type(kind)
+    except PySparkTypeError as error:
+        raise SchemaError(
+            f"column {column!r} is {kind.simpleString()}, which Spark cannot hand to a Python data "
+            f"source ({error}): cast it"
+        ) from error
 
 
 class _StreamSchemas:
@@ -82,8 +97,12 @@ class _StreamSchemas:
         """Return the schemas of a stream; raises what `schemas_to_write` does."""
         with self._lock:
             schemas = self._schemas.get(token)
+            if schemas is not None:
+                self._schemas.move_to_end(token)
         if schemas is None:
-            schemas = schemas_to_write(columns, options, topic, is_dry_run=False)
+            schemas = schemas_to_write(columns, options, topic, is_dry_run=True)
+            if options.formats.auto_register:
+                schemas = schemas_to_write(columns, options, topic, is_dry_run=False)
             with self._lock:
                 self._schemas[token] = schemas
                 if len(self._schemas) > _MOST_STREAMS:

@@ -94,7 +94,8 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             self._is_checked = True
             # This worker of the driver plans or commits later micro-batches, too.
             freeze_imported_objects()
-        return vars(self)
+        # Tasks ask no registry, and need not know its secrets.
+        return {**vars(self), "_options": replace(self._options, registry=None)}
 
     @raising_for_user
     def write(  # type: ignore[override]  # as PySpark's own DataSourceStreamArrowWriter.write

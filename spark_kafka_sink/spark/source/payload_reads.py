@@ -95,7 +95,7 @@ def _spark_type(kind: Any) -> DataType:
         return spark_sql.MapType(spark_sql.StringType(), _spark_type(item.type), item.nullable)
     if pa.types.is_time64(kind) and not hasattr(spark_sql, "TimeType"):
         return spark_sql.LongType()
-    return from_arrow_type(kind)
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
 
 
 def check_types(columns: StructType, schemas: Mapping[Side, PayloadSchema]) -> None:

@@ -133,6 +133,7 @@ class TaskReader:
         prepare_next_tasks()
         started = time.monotonic()
         rows = size = 0
+        failure: KafkaError | None = None
         columns = arrow_columns(self._columns)
         payloads = None
         if self._schemas:
@@ -154,8 +155,15 @@ class TaskReader:
                     size += batch.nbytes
                     if payloads is None:
                         yield batch
-                    else:
+                        continue
+                    try:
                         yield from payloads.batches(batch, partition_range.topic_partition)
+                    except KafkaError as error:
+                        # The client has not failed: another task may have it.
+                        failure = error
+                        break
+        if failure is not None:
+            raise failure
         logger.info(
             "read %s-%d from offset %d to %d: %d rows, %d bytes in %.3f s",
             partition_range.topic,

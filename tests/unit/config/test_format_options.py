@@ -219,6 +219,14 @@ def test_the_other_options_are_parsed():
             ),
         ),
         (
+            {"valueFormat": "avro", "valueSchema": "id:7", "schemaEvolutionMode": "restart"},
+            True,
+            (
+                "schemaEvolutionMode=restart needs valueSchema=latest: with id:7, a query that is "
+                "started again reads no more than before"
+            ),
+        ),
+        (
             {"valueFormat": "avro", "valueSchema": TEXT, "autoRegisterSchemas": "true"},
             False,
             "autoRegisterSchemas=true needs schema.registry.url",

@@ -11,7 +11,7 @@ from spark_kafka_sink.config.consumer_config import (
     WITHOUT_EFFECT,
     ConsumerConfig,
 )
-from spark_kafka_sink.config.format_options import FORMAT_OPTIONS
+from spark_kafka_sink.config.format_options import FORMAT_OPTIONS, EvolutionMode
 from spark_kafka_sink.config.offset_specs import (
     Earliest,
     Latest,
@@ -399,3 +399,20 @@ def test_no_option_has_two_meanings():
     own = {name.lower() for name in SOURCE_OPTIONS_DEF.names if name not in FORMAT_OPTIONS}
     assert own.isdisjoint(name.lower() for name in (*SINK_OPTIONS_DEF.names, *SPARK_OPTIONS))
     assert own.isdisjoint({*CONSUMER_CONFIG_DEF.names, *REFUSED_CONSUMER, *PRODUCER_ONLY})
+
+
+@pytest.mark.parametrize("prefix", ["value.", "spark."])
+def test_the_registry_has_one_prefix(prefix):
+    """Names that only contain that of a registry are unknown."""
+    assert refusal({f"{prefix}schema.registry.url": "http://a"}).startswith("unknown option")
+
+
+def test_a_batch_is_not_started_again():
+    """In a batch, schemaEvolutionMode has no effect, and is listed for a warning."""
+    options = batch(
+        valueFormat="avro",
+        schemaEvolutionMode="restart",
+        **{"schema.registry.url": "http://localhost:8081"},
+    )
+    assert EvolutionMode.NONE is options.formats.evolution
+    assert ("schemaEvolutionMode",) == options.ignored

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.formats.avro.schema import Field, Primitive, parse_schema
 from spark_kafka_sink.formats.payload_decoder import Malformed, PayloadDecoder
 from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError
 from spark_kafka_sink.registry.framing import prefix
@@ -99,7 +101,7 @@ def test_malformed_payloads_are_null_and_have_a_reason():
 
 
 def test_a_schema_is_asked_for_once():
-    """The schema of an id is asked for with its first payload only, an unknown one, too."""
+    """The schema of an id is asked for once, and an unknown one less and less often."""
     asked = []
 
     def counting(schema_id):
@@ -109,7 +111,29 @@ def test_a_schema_is_asked_for_once():
     decoder = PayloadDecoder(READER, counting)
     for _ in range(3):
         decoded(decoder, [payload(1, 2), payload(9), payload(2, 1, 1)])
-    assert [1, 2, 9] == sorted(asked)
+    assert [1, 2, 9, 9] == sorted(asked)
+
+
+def test_too_many_unknown_ids_end_the_read():
+    """Payloads without a frame would ask the registry for ever."""
+    decoder = PayloadDecoder(READER, writers)
+    payloads = [payload(number, 1) for number in range(10, 1_020)]
+    expected = (
+        "the registry has no schema for more than 1000 ids in the values of the topic: if these "
+        "have no framing, set valueFraming=none, or read them as raw bytes"
+    )
+    with pytest.raises(SchemaError, match=expected):
+        decoded(decoder, payloads)
+
+
+def test_a_schema_that_cannot_be_read_is_named():
+    """The error of a schema says whose it is."""
+    schemas = {6: record("id")}
+    wrong = record("id")
+    wrong = replace(wrong, fields=(*wrong.fields, Field("name", Primitive("string"), default=7)))
+    decoder = PayloadDecoder(wrong, schemas.__getitem__)
+    with pytest.raises(SchemaError, match=r"^values with schema 6: Avro: the default"):
+        decoded(decoder, [payload(6, 1)])
 
 
 def test_an_error_of_the_registry_is_raised():
