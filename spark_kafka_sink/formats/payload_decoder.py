@@ -223,7 +223,7 @@ class PayloadDecoder:
         return known
 
     def _remember(self, schema_id: int, reason: str) -> str:
-        """Let the next batches not ask for an id again, at first one of them, then more."""
+        """Keep an unknown id, so that the next batches do not ask again: first one, then more."""
         skips = self._unknown[schema_id].skips if schema_id in self._unknown else 0
         self._unknown[schema_id] = _Unknown(reason, min(2 * skips + 1, _MOST_SKIPS))
         if len(self._unknown) > _MOST_UNKNOWN:
