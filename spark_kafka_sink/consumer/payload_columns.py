@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import SIDES, OnDecodeError
 from spark_kafka_sink.errors import PayloadError
+from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.registry.framing import SCHEMA_ID_HEADERS, first_with_schema_id_header
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 DECODE_ERROR: Final = "decodeError"
 RAW: Final[dict[Side, str]] = {"key": "rawKey", "value": "rawValue"}
 _ADDED: Final = (DECODE_ERROR, *RAW.values())
-_HEADERS_TYPE: Final = pa.list_(
-    pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-)
 
 
 class PayloadColumns:
@@ -52,10 +50,8 @@ class PayloadColumns:
         ]
         names = {field.name for field in fields}
         # Both are needed for errors, and the headers since a payload may be framed by them.
-        wanted = {"offset": pa.int64(), "headers": _HEADERS_TYPE}
-        if on_error is OnDecodeError.NULL:
-            wanted |= dict.fromkeys(SIDES, pa.binary())
-        fields += [pa.field(name, kind) for name, kind in wanted.items() if name not in names]
+        wanted = ["offset", "headers", *(SIDES if on_error is OnDecodeError.NULL else ())]
+        fields += [field for field in arrow_schema(wanted) if field.name not in names]
         #: The columns to read, with payloads as bytes.
         self.raw_schema = pa.schema(fields)
 

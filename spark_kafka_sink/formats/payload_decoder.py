@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import EvolutionMode, Framing
+from spark_kafka_sink.display import listed
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.decoder import MOST_BYTES, Decoder
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
 
 logger = logging.getLogger(__name__)
-
-#: How many fields a message names.
-_MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +272,9 @@ def _writers_schema(
     unread = unread_fields(writer, schema.parsed())
     # Registries number schemas in their order: fields that an older one has were dropped.
     if unread and schema.schema_id is not None and schema_id > schema.schema_id:
-        more = ", ..." if len(unread) > _MOST_NAMED else ""
         sentence = (
             f"{side.side}s with schema {schema_id} have fields that {schema} lacks: "
-            f"{', '.join(unread[:_MOST_NAMED])}{more}"
+            f"{listed(unread)}"
         )
         if evolution is EvolutionMode.RESTART:
             raise SchemaError(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.format_options import SubjectNameStrategy
 from spark_kafka_sink.errors import ConfigError, SchemaError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.derived import record_name
 from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.registry.rest_service import SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND
 from spark_kafka_sink.registry.schemas import Direction
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.formats.avro.schema import Schema
     from spark_kafka_sink.registry.client import SchemaRegistryClient
     from spark_kafka_sink.registry.schemas import RegisteredSchema
-
-#: Confluent's codes for what the registry does not have.
-_SCHEMA_NOT_FOUND: Final = 40403
-_SUBJECT_NOT_FOUND: Final = 40401
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class PayloadSchema:
     references: tuple[str, ...] = ()
     #: None without a registry.
     schema_id: int | None = None
-    #: None without a registry; the version also of a schema that was just registered.
+    #: None without a registry, and if the schema was chosen by its id.
     subject: str | None = None
     version: int | None = None
 
@@ -101,7 +98,7 @@ def writers_schema(client: SchemaRegistryClient, schema_id: int, subject: str | 
     try:
         schema = client.schema_by_id(schema_id, subject)
     except SchemaRegistryError as error:
-        if error.error_code == _SCHEMA_NOT_FOUND:
+        if error.error_code == SCHEMA_NOT_FOUND:
             raise UnknownSchemaError("the registry has no schema with its id") from error
         raise
     return _plain(schema, Direction.READ).parsed()
@@ -156,7 +153,7 @@ def _looked_up(
     try:
         return _plain(client.look_up(subject, text, normalize=normalize), Direction.WRITE)
     except SchemaRegistryError as error:
-        if error.error_code not in {_SUBJECT_NOT_FOUND, _SCHEMA_NOT_FOUND}:
+        if error.error_code not in {SUBJECT_NOT_FOUND, SCHEMA_NOT_FOUND}:
             raise
         raise SchemaError(
             f"{side.side}Schema is not registered under the subject {subject!r}: register it, or "

@@ -143,7 +143,7 @@ def parse_schema(text: str, references: Sequence[str] = (), *, strict: bool = Fa
 
 
 def parse_schemas(texts: Sequence[str], *, strict: bool = False) -> list[AvroType]:
-    """Parse schemas, each of which may use the names of those before it.
+    """Parse schemas in their order: each may use the names of the earlier ones.
 
     Raises `InvalidSchemaError`, which says where.
     """

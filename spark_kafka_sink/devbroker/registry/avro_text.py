@@ -43,7 +43,7 @@ _TYPES_OF: Final = {
 _PLAIN_FROM: Final = 1e-3
 _PLAIN_BELOW: Final = 1e7
 _INT64: Final = 2**63
-#: The digits of a float32 of which the fewest that distinguish it are used.
+#: The most digits that it takes to distinguish a float32; as few as possible are written.
 _FLOAT_DIGITS: Final = range(1, 10)
 
 

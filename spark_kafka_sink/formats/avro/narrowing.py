@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from spark_kafka_sink.display import listed
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.schema import (
@@ -64,11 +65,9 @@ def _narrowed_record(schema: Record, asked: Any, path: str) -> Record:
     names = [asked.field(number).name for number in range(asked.num_fields)]
     for name in names:
         if name not in fields:
-            some = ", ".join(list(fields)[:_MOST_NAMED])
-            more = ", ..." if len(fields) > _MOST_NAMED else ""
+            some = listed(list(fields), _MOST_NAMED)
             raise SchemaError(
                 f"column {path!r}: the schema {schema.name} has no field {name!r}; it has {some}"
-                f"{more}"
             )
         if names.count(name) > 1:
             raise SchemaError(f"column {path!r} has the field {name!r} twice: remove one of them")

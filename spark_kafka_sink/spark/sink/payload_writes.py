@@ -6,7 +6,6 @@ Tasks get the schema's text and id with the writer, and ask no registry. Only th
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import OrderedDict
 from functools import partial
@@ -14,18 +13,19 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructType
 
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.derived import derive_schema
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.payload_schemas import schema_to_write
 from spark_kafka_sink.registry.client import registry_client
+from spark_kafka_sink.spark.arrow_types import arrow_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructField
 
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.sink_options import SinkOptions
@@ -55,7 +55,7 @@ def schemas_to_write(
                 f"{side.side}Format={side.format} needs a column {side.side!r}, and there is none: "
                 "add it, or remove the option"
             )
-        types[side.side] = _arrow_type(columns[side.side].dataType, side.side)
+        types[side.side] = _arrow_type(columns[side.side])
     schemas: dict[Side, PayloadSchema] = {}
     for side in formats.sides:
         kind = types[side.side]
@@ -67,17 +67,16 @@ def schemas_to_write(
     return schemas
 
 
-def _arrow_type(kind: DataType, column: str) -> pa.DataType:
+def _arrow_type(column: StructField) -> pa.DataType:
     """Return the type of a column as Spark hands it over; raises SchemaError if it cannot."""
-    # Before PySpark 4.2, timestamps are in UTC without being told.
-    has_zone = "timezone" in inspect.signature(to_arrow_type).parameters
     try:
-        return to_arrow_type(kind, timezone="UTC") if has_zone else to_arrow_type(kind)
+        kind: pa.DataType = arrow_columns(StructType([column])).field(0).type
     except PySparkTypeError as error:
         raise SchemaError(
-            f"column {column!r} is {kind.simpleString()}, which Spark cannot hand to a Python data "
-            f"source ({error}): cast it"
+            f"column {column.name!r} is {column.dataType.simpleString()}, which Spark cannot hand "
+            f"to a Python data source ({error}): cast it"
         ) from error
+    return kind
 
 
 class _StreamSchemas:

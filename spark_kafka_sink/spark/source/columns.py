@@ -8,7 +8,6 @@ in any order, with their own types. A key or a value with a format has the type 
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import types
@@ -17,8 +16,6 @@ from spark_kafka_sink.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-    import pyarrow as pa
 
     from spark_kafka_sink.config.format_options import Side
 
@@ -130,13 +127,3 @@ def _problems(
     if not field.nullable and (name in _MAY_BE_NULL or name in _ERROR_COLUMNS.names):
         return [f"column {name!r} must be nullable, since records may lack it: leave out NOT NULL"]
     return []
-
-
-def arrow_columns(schema: types.StructType) -> pa.Schema:
-    """Return the Arrow schema with which PySpark compares the batches of a read."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    # Before PySpark 4.2, timestamps are in UTC without being told.
-    if "timezone" in inspect.signature(to_arrow_schema).parameters:
-        return to_arrow_schema(schema, timezone="UTC")
-    return to_arrow_schema(schema)

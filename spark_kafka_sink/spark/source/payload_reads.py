@@ -20,7 +20,7 @@ from spark_kafka_sink.formats.avro.narrowing import narrowed
 from spark_kafka_sink.formats.payload_schemas import schema_to_read
 from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.spark.announcements import announce, report_logger
-from spark_kafka_sink.spark.source.columns import arrow_columns
+from spark_kafka_sink.spark.arrow_types import arrow_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from spark_kafka_sink.config.offset_specs import BATCH_START, SpecificOffsets
 from spark_kafka_sink.errors import ConfigError, DataLossError, KafkaError
 from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.spark.announcements import advise_sockets
-from spark_kafka_sink.spark.source.columns import arrow_columns
+from spark_kafka_sink.spark.arrow_types import arrow_columns
 from spark_kafka_sink.spark.source.planning import split_ranges, within_logs
 from spark_kafka_sink.spark.source.source_cluster import (
     SourceCluster,

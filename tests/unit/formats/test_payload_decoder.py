@@ -115,7 +115,7 @@ def test_a_schema_is_asked_for_once():
 
 
 def test_too_many_unknown_ids_end_the_read():
-    """Payloads without a frame would ask the registry for ever."""
+    """Payloads without a frame name ever new ids, and each of them costs a request."""
     decoder = PayloadDecoder(READER, writers)
     payloads = [payload(number, 1) for number in range(10, 1_020)]
     expected = (

@@ -1,6 +1,6 @@
 """The embedded Schema Registry and a real one get the same questions, and answer alike.
 
-`golden/apicurio.txt` has the answers of Apicurio 2.6.13. To write it anew, run this module.
+`golden/apicurio.txt` has the answers of Apicurio 2.6.13. Run this module to record them again.
 """
 
 from __future__ import annotations

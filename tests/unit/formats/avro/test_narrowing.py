@@ -102,7 +102,7 @@ def test_an_error_names_some_of_many_fields():
         + ", ".join(f'{{"name": "f{number}", "type": "int"}}' for number in range(12))
         + "]}"
     )
-    with pytest.raises(SchemaError, match=r"f8, f9, \.\.\.$"):
+    with pytest.raises(SchemaError, match=r"f8, f9 and 2 more$"):
         narrowed(wide, struct(x=pa.int32()), "value")
 
 

@@ -14,7 +14,8 @@ from pyspark.sql.types import (
 )
 
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.spark.source.columns import arrow_columns, check_columns, default_columns
+from spark_kafka_sink.spark.arrow_types import arrow_columns
+from spark_kafka_sink.spark.source.columns import check_columns, default_columns
 
 NAMES = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
