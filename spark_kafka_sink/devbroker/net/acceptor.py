@@ -12,7 +12,7 @@ import socket
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from spark_kafka_sink.devbroker.net.sasl_servers import Credentials
 from spark_kafka_sink.errors import ConfigError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-    from spark_kafka_sink.devbroker.base.broker_settings import ConnectionLimits
+    from spark_kafka_sink.devbroker.base.broker_settings import ConnectionLimits, Patience
     from spark_kafka_sink.devbroker.net.listener import Listener
 
 logger = logging.getLogger(__name__)
@@ -43,13 +43,73 @@ class OpenListener:
 
 
 class AcceptedConnection(asyncio.BaseProtocol):
-    """What an acceptor needs of a connection."""
+    """A connection of an acceptor: its transport, and how long its client may take.
 
-    client_host: str
+    `name` is what the log calls it; `patience` ends a connection whose client takes longer.
+    """
+
+    #: How many bytes of responses the transport holds before it asks for a pause.
+    max_pending_write_bytes: int
+
+    def __init__(self, acceptor: Acceptor, name: str, client_host: str, patience: Patience) -> None:
+        self.client_host = client_host
+        self._acceptor = acceptor
+        self._name = name
+        self._transport: asyncio.Transport | None = None
+        self._patience = patience
+        #: Checks whether patience has run out; fires at that time or earlier.
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start to read from the client."""
+        # The transport of an accepted socket is a stream in both directions.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self.max_pending_write_bytes)
+        self._acceptor.connected(self)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release the connection."""
+        if exc is not None:
+            logger.debug("%s: %s", self._name, exc)
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watchdog = None
+        self._transport = None
+        self._acceptor.disconnected(self)
 
     def abort(self) -> None:
         """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def _is_working(self) -> bool:
+        """Whether what the client waits for takes its time here."""
         raise NotImplementedError
+
+    def _watch(self) -> None:
+        """Schedule the next check for when patience runs out, or leave an earlier one."""
+        ends_at, _ = self._patience.ends()
+        if self._watchdog is not None:
+            if self._watchdog.when() <= ends_at:
+                return
+            self._watchdog.cancel()
+        self._watchdog = self._acceptor.loop.call_at(ends_at, self._check_limits)
+
+    def _check_limits(self) -> None:
+        self._watchdog = None
+        now = self._acceptor.loop.time()
+        if self._is_working:
+            self._patience.active(now)
+        ends_at, reason = self._patience.ends()
+        if ends_at <= now:
+            logger.info("closing %s: %s", self._name, reason)
+            self.abort()
+        elif self._transport is not None:
+            self._watch()
 
 
 class Acceptor:

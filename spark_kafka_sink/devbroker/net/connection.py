@@ -61,7 +61,6 @@ request_logger = logging.getLogger("spark_kafka_sink.devbroker.requests")
 
 #: Buffers of a response smaller than this are joined before they are sent.
 _JOIN_BELOW_BYTES = 256 * 1024
-_MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
 #: No further request of a connection is handled in the same turn of the event loop after this time.
 TURN_SECONDS = 0.005
 #: After this time a request that waits for room checks again whether a client has stalled.
@@ -110,6 +109,8 @@ class _Waiting:
 class Connection(AcceptedConnection):
     """One client's connection; implements asyncio's BufferedProtocol."""
 
+    max_pending_write_bytes = 4 * 1024 * 1024
+
     def __init__(
         self,
         server: Server,
@@ -118,6 +119,12 @@ class Connection(AcceptedConnection):
         authenticator: SaslAuthenticator | None,
         client_host: str,
     ) -> None:
+        patience = Patience(
+            server.broker.settings.connection_limits,
+            server.loop.time(),
+            authenticates=authenticator is not None,
+        )
+        super().__init__(server, f"connection {connection_id}", client_host, patience)
         self._server = server
         self._id = connection_id
         self._listener = listener
@@ -125,7 +132,6 @@ class Connection(AcceptedConnection):
         self._receiver = FrameReceiver(
             self._max_frame_bytes, server.broker.settings.control_request_max_bytes
         )
-        self._transport: asyncio.Transport | None = None
         self._waiting: _Waiting | None = None
         self._outgoing: deque[Buffer] = deque()
         self._write_paused = False
@@ -138,14 +144,6 @@ class Connection(AcceptedConnection):
         self._closing = False
         #: Ends a period in which the connection is muted.
         self._unmute: asyncio.TimerHandle | None = None
-        self.client_host = client_host
-        self._patience = Patience(
-            server.broker.settings.connection_limits,
-            server.loop.time(),
-            authenticates=authenticator is not None,
-        )
-        #: Checks whether patience has run out; fires at that time or earlier.
-        self._watchdog: asyncio.TimerHandle | None = None
 
     @property
     def _max_frame_bytes(self) -> int:
@@ -157,28 +155,17 @@ class Connection(AcceptedConnection):
 
     # Called by asyncio.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start to read from the client."""
-        # The transport of an accepted socket is a stream in both directions.
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=_MAX_PENDING_WRITE_BYTES)
-        self._server.connected(self)
-        self._watch()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection and abandon the request that waits."""
-        if exc is not None:
-            logger.debug("connection %d: %s", self._id, exc)
         self._stop_waiting()
-        for timer in (self._unmute, self._watchdog):
-            if timer is not None:
-                timer.cancel()
-        self._watchdog = None
+        if self._unmute is not None:
+            self._unmute.cancel()
         self._outgoing.clear()
+        # Without a transport, nothing of it is unread.
         self._transport = None
         if self._server.dispatcher.unread_answers.remove(self):
             self._server.dispatcher.made_room()
-        self._server.disconnected(self)
+        super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         """Return the buffer for the next bytes."""
@@ -217,11 +204,6 @@ class Connection(AcceptedConnection):
         own = sum(len(buffer) for buffer in self._outgoing if not _is_of_log(buffer))
         return self._transport.get_write_buffer_size() + own
 
-    def abort(self) -> None:
-        """Close the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
     def wake(self) -> None:
         """Retry the waiting request: what it watches has changed, or its time is up."""
         waiting = self._waiting
@@ -234,26 +216,9 @@ class Connection(AcceptedConnection):
             self._send(waiting.header, waiting.response)
         self._advance()
 
-    def _watch(self) -> None:
-        """Schedule the next check for when patience runs out, or leave an earlier one."""
-        ends_at, _ = self._patience.ends()
-        if self._watchdog is not None:
-            if self._watchdog.when() <= ends_at:
-                return
-            self._watchdog.cancel()
-        self._watchdog = self._server.loop.call_at(ends_at, self._check_limits)
-
-    def _check_limits(self) -> None:
-        self._watchdog = None
-        now = self._server.loop.time()
-        if self._waiting is not None or self._awaits_turn:
-            self._patience.active(now)
-        ends_at, reason = self._patience.ends()
-        if ends_at <= now:
-            logger.info("closing connection %d: %s", self._id, reason)
-            self.abort()
-        elif self._transport is not None:
-            self._watch()
+    @property
+    def _is_working(self) -> bool:
+        return self._waiting is not None or self._awaits_turn
 
     # Requests.
 
@@ -349,7 +314,7 @@ class Connection(AcceptedConnection):
         try:
             answer = authenticator.receive(frame, now)
         except AuthenticationFailedError as failed:
-            logger.info("connection %d failed to authenticate: %s", self._id, failed)
+            logger.info("%s failed to authenticate: %s", self._name, failed)
             self._refuse(failed.answer)
         else:
             self._server.dispatcher.handled()
@@ -382,10 +347,10 @@ class Connection(AcceptedConnection):
         try:
             work()
         except (CloseConnectionError, DecodeError) as error:
-            logger.info("closing connection %d: %s", self._id, error)
+            logger.info("closing %s: %s", self._name, error)
             self._close()
         except Exception:
-            logger.exception("closing connection %d", self._id)
+            logger.exception("closing %s", self._name)
             self._close()
 
     def _handle(self, waiting: _Waiting) -> None:

@@ -15,7 +15,7 @@ import base64
 import binascii
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.broker_settings import Patience
 from spark_kafka_sink.devbroker.net.acceptor import AcceptedConnection, Acceptor, OpenListener
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MAX_PENDING_WRITE_BYTES: Final = 1024 * 1024
 #: How long a client has to read why its request is refused, before the connection is closed.
 _LINGER_SECONDS: Final = 0.1
 _CHALLENGE: Final = 'Basic realm="schema-registry", charset="UTF-8"'
@@ -67,17 +66,18 @@ class RegistryServer(Acceptor):
 class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
     """One client's connection."""
 
+    max_pending_write_bytes = 1024 * 1024
+
     def __init__(
         self, server: RegistryServer, opened: OpenListener, connection_id: int, client_host: str
     ) -> None:
-        self.client_host = client_host
+        patience = Patience(server.limits, server.loop.time(), authenticates=False)
+        name = f"registry connection {connection_id}"
+        super().__init__(server, name, client_host, patience)
         self._server = server
         self._opened = opened
         self._id = connection_id
         self._receiver = RequestReceiver()
-        self._transport: asyncio.Transport | None = None
-        self._patience = Patience(server.limits, server.loop.time(), authenticates=False)
-        self._watchdog: asyncio.TimerHandle | None = None
         #: Runs what a fault, or a failed authentication, delays.
         self._delayed: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None
@@ -88,24 +88,13 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
 
     # Called by asyncio.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start to read from the client."""
-        # The transport of an accepted socket is a stream in both directions.
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=_MAX_PENDING_WRITE_BYTES)
-        self._server.connected(self)
-        self._watch()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection and abandon the request that waits."""
-        if exc is not None:
-            logger.debug("registry connection %d: %s", self._id, exc)
-        for handle in (self._watchdog, self._delayed, self._turn):
+        for handle in (self._delayed, self._turn):
             if handle is not None:
                 handle.cancel()
-        self._watchdog = self._delayed = self._turn = None
-        self._transport = None
-        self._server.disconnected(self)
+        self._delayed = self._turn = None
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Handle the request that is now complete, if any."""
@@ -133,11 +122,6 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
         self._patience.active(self._server.loop.time())
         self._advance()
 
-    def abort(self) -> None:
-        """Close the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
     # Requests.
 
     @property
@@ -153,11 +137,11 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
             try:
                 self._handle_next()
             except MalformedRequestError as error:
-                logger.info("closing registry connection %d: %s", self._id, error)
+                logger.info("closing %s: %s", self._name, error)
                 # The client may still be sending, and would lose the response to a reset.
                 self._send(error_response(error.status, error.message), closes=True, lingers=True)
             except Exception:
-                logger.exception("closing registry connection %d", self._id)
+                logger.exception("closing %s", self._name)
                 self.abort()
         self._pause_or_resume()
 
@@ -286,7 +270,7 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
 
     def _refuse(self, request: RestRequest) -> None:
         """Respond after a delay to a client that has not authenticated, and close."""
-        logger.info("registry connection %d failed to authenticate", self._id)
+        logger.info("%s failed to authenticate", self._name)
         sasl = self._opened.listener.sasl
         delay = 0.0 if sasl is None else sasl.failed_authentication_delay_ms / 1000
         response = error_response(HTTPStatus.UNAUTHORIZED, "Unauthorized")
@@ -304,23 +288,6 @@ class _RegistryConnection(AcceptedConnection, asyncio.Protocol):
 
     # Limits.
 
-    def _watch(self) -> None:
-        """Schedule the next check for when patience runs out, or leave an earlier one."""
-        ends_at, _ = self._patience.ends()
-        if self._watchdog is not None:
-            if self._watchdog.when() <= ends_at:
-                return
-            self._watchdog.cancel()
-        self._watchdog = self._server.loop.call_at(ends_at, self._check_limits)
-
-    def _check_limits(self) -> None:
-        self._watchdog = None
-        now = self._server.loop.time()
-        if self._delayed is not None or self._turn is not None:
-            self._patience.active(now)
-        ends_at, reason = self._patience.ends()
-        if ends_at <= now:
-            logger.info("closing registry connection %d: %s", self._id, reason)
-            self.abort()
-        elif self._transport is not None:
-            self._watch()
+    @property
+    def _is_working(self) -> bool:
+        return self._delayed is not None or self._turn is not None
