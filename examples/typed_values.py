@@ -7,10 +7,21 @@ Broker and registry run in this process.
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_sink import KafkaSink
 from spark_kafka_sink.testing import DevBroker
+
+
+def write_orders(orders: DataFrame, kafka: dict[str, str]) -> None:
+    """Write orders by a schema that is registered if it is not yet."""
+    writer = orders.write.format("pykafka").mode("append")
+    writer.options(**kafka, topic="orders", autoRegisterSchemas="true").save()
+
+
+def read_orders(spark: SparkSession, kafka: dict[str, str]) -> DataFrame:
+    """Read all orders: the column `value` is a struct."""
+    return spark.read.format("pykafka").options(**kafka, subscribe="orders").load()
 
 
 def main() -> None:
@@ -23,31 +34,18 @@ def main() -> None:
             "schema.registry.url": broker.schema_registry_url,
             "valueFormat": "avro",
         }
-
-        orders = spark.range(1000).selectExpr(
-            "concat('customer-', id % 10) as key",
-            "struct(id, id * 1.5D as amount) as value",
-        )
-        orders.write.format("pykafka").mode("append").options(
-            **kafka, topic="orders", autoRegisterSchemas="true"
-        ).save()
-
-        df = spark.read.format("pykafka").options(**kafka, subscribe="orders").load()
+        key = "concat('customer-', id % 10) as key"
+        orders = spark.range(1000).selectExpr(key, "struct(id, id * 1.5D as amount) as value")
+        write_orders(orders, kafka)
+        df = read_orders(spark, kafka)
         df.printSchema()
-        big = df.where("value.amount > 1000").count()
-        print(f"{big} orders of more than 1000")
+        print(f"{df.where('value.amount > 1000').count()} orders of more than 1000")
 
         # A later version of the job has one field more.
         web = "if(value.id > 300, 'web', null) as channel"
-        more = orders.selectExpr(
-            "key", f"struct(value.id + 1000 as id, value.amount, {web}) as value"
-        )
-        more.write.format("pykafka").mode("append").options(
-            **kafka, topic="orders", autoRegisterSchemas="true"
-        ).save()
-
-        df = spark.read.format("pykafka").options(**kafka, subscribe="orders").load()
-        df.groupBy("value.channel").count().orderBy("channel").show()
+        value = f"struct(value.id + 1000 as id, value.amount, {web}) as value"
+        write_orders(orders.selectExpr("key", value), kafka)
+        read_orders(spark, kafka).groupBy("value.channel").count().orderBy("channel").show()
     spark.stop()
 
 
