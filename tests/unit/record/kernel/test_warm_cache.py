@@ -20,6 +20,8 @@ from spark_kafka_sink.record.kernel import kernel_cache, kernel_compiler, kernel
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 NOWHERE = "/dev/null/nowhere"
 TIMEOUT = 600
+#: How many kernels the command compiles.
+KERNELS = 14
 #: How a process that writes, reads and validates got its kernels.
 USE_ALL = """
 import spark_kafka_sink.formats.avro.decode_kernel
@@ -83,7 +85,7 @@ def generic_cache(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     done = warm(NUMBA_CACHE_DIR=str(cache), NUMBA_CPU_NAME="generic")
     assert ("", 0) == (done.stderr, done.returncode)
-    assert ("14", "generic", cache, 14, 0) == said(done.stdout)
+    assert (str(KERNELS), "generic", cache, KERNELS, 0) == said(done.stdout)
     return cache
 
 
@@ -91,14 +93,14 @@ def generic_cache(tmp_path_factory):
 def test_a_second_run_compiles_nothing(generic_cache):
     """The command finds all kernels of an earlier run."""
     done = warm(NUMBA_CACHE_DIR=str(generic_cache), NUMBA_CPU_NAME="generic")
-    assert ("14", "generic", generic_cache, 0, 14) == said(done.stdout)
+    assert (str(KERNELS), "generic", generic_cache, 0, KERNELS) == said(done.stdout)
 
 
 @pytest.mark.slow
 def test_a_later_process_compiles_nothing(generic_cache):
     """A process that uses all kernels loads those that the command has compiled."""
     done = run("-c", USE_ALL, NUMBA_CACHE_DIR=str(generic_cache), NUMBA_CPU_NAME="generic")
-    assert f"{[False] * 12}\n" == done.stdout, done.stderr
+    assert f"{[False] * KERNELS}\n" == done.stdout, done.stderr
 
 
 @pytest.mark.slow
