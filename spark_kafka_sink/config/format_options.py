@@ -126,9 +126,10 @@ class _FormatName:
 
 #: The packages of Confluent's strategies, which users of Java have in their settings.
 _STRATEGY_PACKAGES: Final = (
-    "io.confluent.kafka.serializers.subject.",
     "io.confluent.kafka.serializers.subject.strategy.",
+    "io.confluent.kafka.serializers.subject.",
 )
+_STRATEGIES: Final = {strategy.lower(): strategy for strategy in SubjectNameStrategy}
 #: The framings that other systems have, and what to do about them.
 _OTHER_FRAMINGS: Final = {
     "header": "write with the schema's id in the payload, the default of Confluent's serializers "
@@ -137,7 +138,7 @@ _OTHER_FRAMINGS: Final = {
     "apicurio": "set Apicurio's serializers to Confluent's format "
     "(apicurio.registry.as-confluent, with ids of 4 bytes), then use confluent",
 }
-_NUMBERED: Final = re.compile(r"(version|id):([0-9]{1,10})")
+_NUMBERED: Final = re.compile(r"(version|id):([0-9]{1,10})", re.IGNORECASE)
 _MAX_NUMBER: Final = 2**31 - 1
 _SCHEMA_FORMS: Final = "latest, version:7, id:42, or the JSON text of a schema"
 
@@ -160,21 +161,23 @@ class _FramingName:
 
 
 class _StrategyName:
-    """The name of a strategy, alone or as that of Confluent's class."""
+    """The name of a strategy, alone or as that of Confluent's class, in any case."""
 
     def __str__(self) -> str:
-        return f"[{', '.join(SubjectNameStrategy)}]"
+        return f"(case insensitive) [{', '.join(SubjectNameStrategy)}]"
 
     def problem(self, value: str) -> str | None:
         """Look up the name without its package."""
-        if _strategy_name(value) in list(SubjectNameStrategy):
+        if _strategy_name(value) in _STRATEGIES:
             return None
-        if _strategy_name(value) == "AssociatedNameStrategy":
+        if _strategy_name(value) == "associatednamestrategy":
             return "asks the registry for the subject of a topic, which is not supported: name it"
         return f"must be one of: {', '.join(SubjectNameStrategy)}"
 
 
 def _strategy_name(value: str) -> str:
+    """Return a name in lower case, without its package."""
+    value = value.lower()
     for package in _STRATEGY_PACKAGES:
         value = value.removeprefix(package)
     return value
@@ -332,7 +335,7 @@ def _payload_options(
         framing=default if framing is None else Framing(framing.lower()),
         schema=_schema_choice(f"{side}Schema", values[f"{side}Schema"]),
         subject=values[f"{side}Subject"],
-        strategy=SubjectNameStrategy(_strategy_name(values[f"{side}SubjectNameStrategy"])),
+        strategy=_STRATEGIES[_strategy_name(values[f"{side}SubjectNameStrategy"])],
         record_name=values[f"{side}RecordName"],
     )
     _check_side(options, given, has_registry=has_registry)
@@ -344,7 +347,7 @@ def _schema_choice(name: str, value: str) -> SchemaChoice:
         return LATEST
     numbered = _NUMBERED.fullmatch(value)
     if numbered is not None and 0 < int(numbered[2]) <= _MAX_NUMBER:
-        kind: Literal["version", "id"] = "version" if numbered[1] == "version" else "id"
+        kind: Literal["version", "id"] = "id" if numbered[1].lower() == "id" else "version"
         return SchemaChoice(kind, int(numbered[2]))
     # All else that could be a schema of Avro begins like this in JSON.
     if value.startswith(("{", "[", '"')):

@@ -73,7 +73,9 @@ def test_a_text_needs_no_registry():
         ("latest", LATEST),
         ("LATEST", LATEST),
         ("version:7", SchemaChoice("version", 7)),
+        ("Version:7", SchemaChoice("version", 7)),
         ("id:2147483647", SchemaChoice("id", 2_147_483_647)),
+        ("ID:7", SchemaChoice("id", 7)),
         ('"string"', SchemaChoice("text", text='"string"')),
         ('["null", "int"]', SchemaChoice("text", text='["null", "int"]')),
     ],
@@ -111,11 +113,13 @@ def test_another_choice_is_refused(text):
     "name",
     [
         "RecordNameStrategy",
+        "recordnamestrategy",
         "io.confluent.kafka.serializers.subject.RecordNameStrategy",
+        "IO.Confluent.kafka.serializers.subject.strategy.RECORDNAMESTRATEGY",
     ],
 )
 def test_a_strategy_has_two_names(name):
-    """A strategy is named as Confluent's class, with its package or without."""
+    """A strategy is named as Confluent's class, with its package or without, in any case."""
     options = parse(valueFormat="avro", valueSubjectNameStrategy=name, valueRecordName="shop.Order")
     assert (SubjectNameStrategy.RECORD, "shop.Order") == (
         options.value.strategy,
