@@ -35,6 +35,10 @@ from spark_kafka_sink.config.consumer_config import (  # noqa: E402  # noqa: E40
     REFUSED_KAFKA_CONSUMER,
     WITHOUT_EFFECT,
 )
+from spark_kafka_sink.config.format_options import (  # noqa: E402
+    FORMAT_OPTIONS,
+    READ_FORMAT_OPTIONS,
+)
 from spark_kafka_sink.config.producer_config import (  # noqa: E402
     PRODUCER_CONFIG_DEF,
     REFUSED,
@@ -150,6 +154,7 @@ def with_part(page: str, name: str, part: str) -> str:
 
 def options_page() -> str:
     """Return the page of the options of a Spark write."""
+    typed = {*FORMAT_OPTIONS, *READ_FORMAT_OPTIONS}
     return _page(
         "Options",
         'The options of `df.write.format("pykafka")` and `stream.writeStream.format("pykafka")`. '
@@ -171,8 +176,9 @@ def options_page() -> str:
         "Jobs often share one set of options between source and sink. So the "
         "[options of the source](source-options.md) and the settings of Kafka's consumer are "
         "ignored, with a warning:",
-        f"- {_names(SOURCE_OPTIONS_DEF.names)}",
+        f"- {_names(name for name in SOURCE_OPTIONS_DEF.names if name not in typed)}",
         f"- {_names(KAFKA_PREFIX + name for name in CONSUMER_ONLY)}",
+        f"{_names(READ_FORMAT_OPTIONS)} are refused: they say how a read treats payloads.",
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from spark_kafka_sink.config.config_def import (
     BOOLEAN,
@@ -286,12 +286,17 @@ class FormatOptions:
 
     @classmethod
     def parse(
-        cls, values: Mapping[str, Any], given: frozenset[str], *, has_registry: bool
+        cls,
+        values: Mapping[str, Any],
+        given: frozenset[str],
+        *,
+        has_registry: bool,
+        is_read: bool,
     ) -> FormatOptions:
         """Return the formats of a read or a write.
 
         `values` has all options, with their defaults; `given` the names of those that the user set.
-        Raises ConfigError for options that contradict each other.
+        Raises ConfigError for options that contradict each other, or would have no effect.
         """
         key, value = (
             _payload_options(side, values, given, has_registry=has_registry) for side in SIDES
@@ -314,6 +319,9 @@ class FormatOptions:
             _check_without_format(given, has_registry=has_registry)
         if options.auto_register:
             _check_registration(options, given, has_registry=has_registry)
+        for side in options.sides:
+            _check_effects(side, given, _Uses.of(side, options, has_registry, is_read))
+        _check_common_effects(options, has_registry=has_registry, is_read=is_read)
         return options
 
 
@@ -381,6 +389,87 @@ def _check_side(options: PayloadOptions, given: frozenset[str], *, has_registry:
         raise ConfigError(
             f"{side}SubjectNameStrategy={options.strategy} needs {side}RecordName to find "
             f"{side}Schema={options.schema}: the name of the record is part of the subject"
+        )
+
+
+class _Uses(NamedTuple):
+    """For what a read or a write uses the names of one side's schema."""
+
+    #: To find the schema that the option chooses, or to register it.
+    finds_subject: bool
+    #: In requests about ids: a subject says in which context, and with which rights.
+    asks_for_ids: bool
+    #: To name the record of a schema that is derived from the column.
+    derives_record: bool
+
+    @classmethod
+    def of(
+        cls,
+        side: PayloadOptions,
+        options: FormatOptions,
+        has_registry: bool,  # noqa: FBT001 -- as in `parse`
+        is_read: bool,  # noqa: FBT001
+    ) -> _Uses:
+        kind = side.schema.kind
+        is_framed_read = is_read and side.framing is Framing.CONFLUENT
+        return cls(
+            finds_subject=kind in {"latest", "version"}
+            or (kind == "text" and has_registry and not is_read),
+            asks_for_ids=kind == "id" or is_framed_read,
+            derives_record=kind == "latest" and options.auto_register,
+        )
+
+
+def _check_effects(side: PayloadOptions, given: frozenset[str], uses: _Uses) -> None:
+    """Raise ConfigError for an option of one side that would have no effect."""
+    schema = f"{side.side}Schema as {side.schema}" if side.schema.kind == "text" else ""
+    schema = schema or f"{side.side}Schema={side.schema}"
+    no_subject = f"{schema}, for which no subject is looked up"
+    strategy, record = f"{side.side}SubjectNameStrategy", f"{side.side}RecordName"
+    names_subject = side.subject is None and side.strategy.needs_record and uses.finds_subject
+    effects = {
+        strategy: (uses.finds_subject, no_subject),
+        f"{side.side}Subject": (
+            uses.finds_subject or uses.asks_for_ids,
+            f"{schema} and {side.side}Framing=none, for which no registry is asked",
+        ),
+        record: (
+            names_subject or uses.derives_record,
+            f"{strategy}={side.strategy}, unless a schema is derived and registered "
+            "(autoRegisterSchemas=true)"
+            if uses.finds_subject and side.subject is None
+            else f"{side.side}Subject"
+            if uses.finds_subject
+            else no_subject,
+        ),
+    }
+    for name, (has_effect, beside) in effects.items():
+        if name in given and not has_effect:
+            raise ConfigError(f"{name} has no effect with {beside}: remove it")
+
+
+def _check_common_effects(options: FormatOptions, *, has_registry: bool, is_read: bool) -> None:
+    """Raise ConfigError for an option of both sides that would have no effect."""
+    sides = options.sides
+    is_registering = any(side.schema.kind == "text" for side in sides) or options.auto_register
+    if options.normalize and not (has_registry and is_registering):
+        raise ConfigError(
+            "normalizeSchemas=true has no effect, since no text of a schema is sent to a Schema "
+            "Registry: remove it, or set "
+            + ("autoRegisterSchemas=true" if has_registry else "schema.registry.url")
+        )
+    are_framed = any(side.framing is Framing.CONFLUENT for side in sides)
+    if options.evolution is EvolutionMode.RESTART and not are_framed:
+        names = " and ".join(f"{side.side}Framing=none" for side in sides)
+        raise ConfigError(
+            f"schemaEvolutionMode=restart has no effect with {names}: such payloads do not name "
+            "their schemas. Remove it"
+        )
+    is_asked = are_framed or any(side.schema.kind != "text" for side in sides)
+    if sides and has_registry and is_read and not is_asked:
+        raise ConfigError(
+            "schema.registry.url has no effect: with the text of a schema and without framing, a "
+            "read asks no registry. Remove it"
         )
 
 

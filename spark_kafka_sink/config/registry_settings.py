@@ -235,6 +235,7 @@ class RegistrySettings:
         values["proxy"] = _proxy(values["proxy"], f"{prefix}proxy")
         _settle_credentials(values, prefix)
         _check_tls_has_effect(values, known, prefix)
+        _check_waits_have_effect(values, known, prefix)
         security = security_settings(
             {**SECURITY_CONFIG_DEF.parse({}), **{name: values.pop(name) for name in _TLS}},
             prefix=prefix,
@@ -450,4 +451,14 @@ def _check_tls_has_effect(
             raise ConfigError(
                 f"{prefix}{name} requires an https:// URL in {prefix}url: the setting would have "
                 "no effect"
+            )
+
+
+def _check_waits_have_effect(
+    values: Mapping[str, Any], given: Mapping[str, object], prefix: str
+) -> None:
+    for name in ("retries.wait.ms", "retries.max.wait.ms"):
+        if name in given and values["max.retries"] == 0:
+            raise ConfigError(
+                f"{prefix}{name} has no effect with {prefix}max.retries=0: remove one of them"
             )

@@ -8,7 +8,8 @@ Every option must be one of these; any other is an error that suggests the neare
 - `schema.registry.` followed by a setting of a Schema Registry's client (`RegistrySettings`);
 - an option of `writeStream` that Spark passes on (`SPARK_OPTIONS`) and handles itself;
 - an option of the *source*, or `kafka.` followed by a consumer-only setting. Many users share one
-  dict for both directions, so these are ignored; `ignored` lists them for a warning.
+  dict for both directions, so these are ignored; `ignored` lists them for a warning. Those that say
+  what to do with a payload (`READ_FORMAT_OPTIONS`) are refused, as a read refuses those of writes.
 
 `includeHeaders` is one of the latter: Spark's sink writes a `headers` column whatever its value
 (`KafkaWriter.headersExpression`), and so does this one.
@@ -25,6 +26,7 @@ from spark_kafka_sink.config.config_def import nearest_name, unknown_option
 from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
 from spark_kafka_sink.config.format_options import (
     FORMAT_OPTIONS,
+    READ_FORMAT_OPTIONS,
     WRITE_FORMAT_OPTIONS,
     FormatOptions,
 )
@@ -179,6 +181,7 @@ _SUPPORTED: Final = {
     **{name: f"{KAFKA_PREFIX}{name}" for name in PRODUCER_CONFIG_DEF.names},
     **_OWN,
 }
+_OF_TYPED_READS: Final = {name.lower(): name for name in READ_FORMAT_OPTIONS}
 _IGNORED: Final = {
     name.lower(): name
     for name in (*SOURCE_OPTIONS_DEF.names, *(f"{KAFKA_PREFIX}{name}" for name in CONSUMER_ONLY))
@@ -241,6 +244,8 @@ class SinkOptions:
             key = name.lower()
             if key in _OWN:
                 own[_OWN[key]] = value
+            elif key in _OF_TYPED_READS:
+                raise ConfigError(f"{_OF_TYPED_READS[key]} is an option of reads; remove it")
             elif key in _IGNORED:
                 ignored.append(_IGNORED[key])
             elif key in _SPARK_OPTION_NAMES:
@@ -273,7 +278,9 @@ class SinkOptions:
             source_consumer_group=values["sourceConsumerGroup"],
             checkpoint_location=checkpoint_location,
             exactly_once=_exactly_once_options(values, frozenset(own), kafka, producer, topic),
-            formats=FormatOptions.parse(values, frozenset(own), has_registry=bool(settings)),
+            formats=FormatOptions.parse(
+                values, frozenset(own), has_registry=bool(settings), is_read=False
+            ),
             registry=RegistrySettings.of_options(settings),
         )
 

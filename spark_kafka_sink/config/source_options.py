@@ -233,7 +233,7 @@ def _read_formats(
     values: Mapping[str, Any], given: frozenset[str], options: Mapping[str, object]
 ) -> ReadFormats:
     settings = registry_options(options)
-    formats = FormatOptions.parse(values, given, has_registry=bool(settings))
+    formats = FormatOptions.parse(values, given, has_registry=bool(settings), is_read=True)
     return ReadFormats(
         include_headers=values["includeHeaders"],
         formats=formats,

@@ -26,15 +26,17 @@ TABLE = ConfigDef.named({**FORMAT_OPTIONS, **READ_FORMAT_OPTIONS, **WRITE_FORMAT
 TEXT = '{"type": "record", "name": "Order", "fields": []}'
 
 
-def parse(*, has_registry=True, **options):
+def parse(*, has_registry=True, is_read=False, **options):
     """Parse options of a read or a write, with a Schema Registry or without."""
-    return FormatOptions.parse(TABLE.parse(options), frozenset(options), has_registry=has_registry)
+    return FormatOptions.parse(
+        TABLE.parse(options), frozenset(options), has_registry=has_registry, is_read=is_read
+    )
 
 
-def message(*, has_registry=True, **options):
+def message(*, has_registry=True, is_read=False, **options):
     """Return the error of options."""
     with pytest.raises(ConfigError) as error:
-        parse(has_registry=has_registry, **options)
+        parse(has_registry=has_registry, is_read=is_read, **options)
     return str(error.value)
 
 
@@ -240,3 +242,88 @@ def test_the_other_options_are_parsed():
 def test_options_that_contradict_each_other_are_refused(options, has_registry, expected):
     """An option that would have no effect, or contradicts another one, is an error."""
     assert expected == message(has_registry=has_registry, **options)
+
+
+NO_SUBJECT = "for which no subject is looked up: remove it"
+
+
+@pytest.mark.parametrize(
+    ("options", "is_read", "expected"),
+    [
+        (
+            {"valueSchema": TEXT, "valueRecordName": "a.B"},
+            True,
+            f"valueRecordName has no effect with valueSchema as the text of a schema, {NO_SUBJECT}",
+        ),
+        (
+            {"valueSchema": TEXT, "valueSubjectNameStrategy": "RecordNameStrategy"},
+            True,
+            "valueSubjectNameStrategy has no effect with valueSchema as the text of a schema, "
+            + NO_SUBJECT,
+        ),
+        (
+            {"valueSchema": "id:7", "valueSubjectNameStrategy": "TopicNameStrategy"},
+            False,
+            f"valueSubjectNameStrategy has no effect with valueSchema=id:7, {NO_SUBJECT}",
+        ),
+        (
+            {"valueRecordName": "a.B"},
+            False,
+            (
+                "valueRecordName has no effect with "
+                "valueSubjectNameStrategy=TopicNameStrategy, unless a schema is derived and "
+                "registered (autoRegisterSchemas=true): remove it"
+            ),
+        ),
+        (
+            {"valueSubject": "orders", "valueRecordName": "a.B"},
+            True,
+            "valueRecordName has no effect with valueSubject: remove it",
+        ),
+        (
+            {"valueSchema": TEXT, "valueFraming": "none", "valueSubject": "orders"},
+            True,
+            (
+                "valueSubject has no effect with valueSchema as the text of a schema and "
+                "valueFraming=none, for which no registry is asked: remove it"
+            ),
+        ),
+        (
+            {"valueSchema": TEXT, "valueFraming": "none"},
+            True,
+            (
+                "schema.registry.url has no effect: with the text of a schema and without "
+                "framing, a read asks no registry. Remove it"
+            ),
+        ),
+        (
+            {"valueFraming": "none", "schemaEvolutionMode": "restart"},
+            True,
+            (
+                "schemaEvolutionMode=restart has no effect with valueFraming=none: such "
+                "payloads do not name their schemas. Remove it"
+            ),
+        ),
+        (
+            {"normalizeSchemas": "true"},
+            False,
+            (
+                "normalizeSchemas=true has no effect, since no text of a schema is sent to "
+                "a Schema Registry: remove it, or set autoRegisterSchemas=true"
+            ),
+        ),
+    ],
+)
+def test_options_without_effect_are_refused(options, is_read, expected):
+    """An option that nothing in this read or write looks at is an error that says why."""
+    assert expected == message(is_read=is_read, valueFormat="avro", **options)
+
+
+def test_nothing_is_normalized_without_a_registry():
+    """It is the registry that normalizes a text."""
+    expected = (
+        "normalizeSchemas=true has no effect, since no text of a schema is sent to a Schema "
+        "Registry: remove it, or set schema.registry.url"
+    )
+    options = {"valueFormat": "avro", "valueSchema": TEXT, "normalizeSchemas": "true"}
+    assert expected == message(has_registry=False, **options)

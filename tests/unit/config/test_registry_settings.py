@@ -296,3 +296,13 @@ def test_a_registry_is_not_a_part_of_kafka():
         "unknown option 'kafka.schema.registry.url': a registry is not a part of Kafka, so write "
         "'schema.registry.url'"
     ) == str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["retries.wait.ms", "retries.max.wait.ms"])
+def test_waits_without_retries_are_refused(name):
+    """Without retries there are no waits between them."""
+    expected = (
+        f"schema.registry.{name} has no effect with schema.registry.max.retries=0: remove one of "
+        "them"
+    )
+    assert expected == refusal({**URL, "max.retries": "0", name: "10"})

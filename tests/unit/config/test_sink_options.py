@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
-from spark_kafka_sink.config.format_options import FORMAT_OPTIONS
+from spark_kafka_sink.config.format_options import FORMAT_OPTIONS, READ_FORMAT_OPTIONS
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, PluginReference
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
 from spark_kafka_sink.config.sink_options import REFUSED_IN_SPARK, SinkOptions
@@ -91,11 +91,22 @@ def test_a_topic_name_of_maximum_length_is_accepted():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in SOURCE_OPTIONS_DEF.names if name not in FORMAT_OPTIONS]
+    "name",
+    [
+        name
+        for name in SOURCE_OPTIONS_DEF.names
+        if name not in {*FORMAT_OPTIONS, *READ_FORMAT_OPTIONS}
+    ],
 )
 def test_options_of_the_source_are_ignored(name):
     """An option of the source has no effect, and is listed for a warning."""
     assert (name,) == options(**{name.lower(): "x"}).ignored
+
+
+@pytest.mark.parametrize("name", READ_FORMAT_OPTIONS)
+def test_options_of_typed_reads_are_rejected(name):
+    """What a read does with payloads is an error in a write, as the reverse is in a read."""
+    assert f"{name} is an option of reads; remove it" == refusal({name.upper(): "x"})
 
 
 @pytest.mark.parametrize("name", CONSUMER_ONLY)

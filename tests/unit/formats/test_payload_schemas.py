@@ -1,0 +1,103 @@
+"""The schemas of keys and values, and what is asked of a registry to find them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from spark_kafka_sink.config.config_def import ConfigDef
+from spark_kafka_sink.config.format_options import (
+    FORMAT_OPTIONS,
+    WRITE_FORMAT_OPTIONS,
+    FormatOptions,
+    Framing,
+)
+from spark_kafka_sink.errors import ConfigError, SchemaError
+from spark_kafka_sink.formats.payload_schemas import (
+    schema_to_read,
+    schema_to_write,
+    writers_schema,
+)
+from spark_kafka_sink.registry.schemas import RegisteredSchema
+
+TABLE = ConfigDef.named({**FORMAT_OPTIONS, **WRITE_FORMAT_OPTIONS})
+TEXT = '{"type": "record", "name": "Order", "fields": []}'
+#: The values of each option that are tried, None where it is not set.
+VALUES = {
+    "valueSchema": (None, "latest", "version:7", "id:42", TEXT),
+    "valueFraming": (None, "none"),
+    "valueSubject": (None, "theirs"),
+    "valueSubjectNameStrategy": (None, "RecordNameStrategy", "TopicRecordNameStrategy"),
+    "valueRecordName": (None, "shop.Item"),
+}
+WRITES = {"autoRegisterSchemas": (None, "true"), "normalizeSchemas": (None, "true")}
+
+
+class Registry:
+    """A client that notes what it is asked, and has every schema."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __getattr__(self, name):
+        """Return a call that notes its arguments."""
+
+        def call(*given, **named):
+            self.asked.append((name, given, tuple(sorted(named.items()))))
+            return RegisteredSchema(id=5, text=TEXT, subject=None)
+
+        return call
+
+
+def asked_in(options, *, is_read, has_registry):
+    """Return what a read or a write asks, and the schema that it has; raises ConfigError."""
+    formats = FormatOptions.parse(
+        TABLE.parse(options), frozenset(options), has_registry=has_registry, is_read=is_read
+    )
+    side, registry = formats.value, Registry()
+    client = registry if has_registry else None
+    if is_read:
+        schema = schema_to_read(side, client, ["orders"])
+        if client is not None and side.framing is Framing.CONFLUENT:
+            writers_schema(client, 9, side.subject or schema.subject)
+    else:
+
+        def derive(name):
+            registry.asked.append(("derive", name))
+            return TEXT
+
+        schema = schema_to_write(side, formats, client, "orders", derive, is_dry_run=False)
+    return registry.asked, schema, side.framing
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("has_registry", [True, False])
+def test_every_accepted_option_has_an_effect(is_read, has_registry):
+    """Whatever is set together, no option is accepted that changes nothing."""
+    table = VALUES if is_read else VALUES | WRITES
+    accepted = 0
+    for values in product(*table.values()):
+        pairs = zip(table, values, strict=True)
+        options = {name: chosen for name, chosen in pairs if chosen is not None}
+        given = {"valueFormat": "avro", **options}
+        try:
+            found = asked_in(given, is_read=is_read, has_registry=has_registry)
+        except ConfigError:
+            continue
+        accepted += 1
+        if is_read and has_registry:
+            assert [] != found[0], options
+        for name, value in options.items():
+            if value == "latest" or (name == "valueFraming" and not has_registry):
+                continue  # The defaults.
+            others = {key: value for key, value in given.items() if key != name}
+            try:
+                assert found != asked_in(others, is_read=is_read, has_registry=has_registry), (
+                    options,
+                    name,
+                )
+            except (ConfigError, SchemaError):
+                # Without it, the options say too little.
+                continue
+    assert accepted >= (10 if has_registry else 1)
