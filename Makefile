@@ -33,14 +33,14 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 SLOW_WORKERS ?= $(shell echo $$(($(WORKERS) + 1)))
 PYTEST_FAST = $(PYTHON) -m pytest -m "$(FAST)" -n $(WORKERS) --maxprocesses 8 --dist worksteal
 PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST)) and not soak" -n $(SLOW_WORKERS) --maxprocesses 8 \
-  --dist loadscope --no-loadscope-reorder
+  --dist loadscope --no-loadscope-reorder --durations=25
 
 # What has event loops, sockets and files is tested in Python's development mode, in which asyncio
 # watches over the loops, and what is not closed is an error. It would also check the
 # memory beside that of compiled code, for a sixth of the time: `make soak` does that for records.
 DEVELOPMENT := PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1 PYTHONMALLOC=pymalloc
 DEVELOPED := $(addprefix tests/unit/,admin consumer devbroker display exactly_once network producer \
-  spark support)
+  registry spark support)
 
 SLOW_FOLDERS := tests/kafka tests/model tests/platforms tests/spark
 
