@@ -76,7 +76,7 @@ class SubjectNameStrategy(StrEnum):
 
 
 class EvolutionMode(StrEnum):
-    """What a stream does when a writer's schema has fields that the reader's lacks."""
+    """What a stream does when a writer's schema has more than the reader's."""
 
     NONE = "none"
     RESTART = "restart"
@@ -225,8 +225,9 @@ READ_FORMAT_OPTIONS: Final = {
     "schemaEvolutionMode": setting(
         STRING, EvolutionMode.NONE, MEDIUM, OneOfAnyCase(tuple(EvolutionMode))
     ).doc(
-        "What a stream does when it meets a schema with fields that its own schema lacks: go on "
-        "without them and warn once (`none`), or fail, so that a restart reads them (`restart`)."
+        "What a stream does when it meets a newer schema with fields, types of a union or symbols "
+        "of an enum that its own schema lacks: go on without them and warn once (`none`), or fail, "
+        "so that a restart reads them (`restart`)."
     ),
     "onDecodeError": setting(
         STRING, OnDecodeError.FAIL, MEDIUM, OneOfAnyCase(tuple(OnDecodeError))

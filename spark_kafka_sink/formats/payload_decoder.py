@@ -25,7 +25,7 @@ from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.decoder import MOST_BYTES, Decoder
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder
-from spark_kafka_sink.formats.avro.narrowing import narrowed, unread_fields
+from spark_kafka_sink.formats.avro.narrowing import narrowed, unread_parts
 from spark_kafka_sink.formats.avro.plan import make_plan
 from spark_kafka_sink.formats.avro.schema import Primitive
 from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError, writers_schema
@@ -263,23 +263,20 @@ def _writers_schema(
     evolution: EvolutionMode,
     schema_id: int,
 ) -> Schema:
-    """Return the schema of an id; notice fields that are not read."""
+    """Return the schema of an id; notice what of it is not read."""
     if schema_id == schema.schema_id:
         return schema.parsed()
     # Ids are unique within the context of a subject only.
     subject = side.subject or schema.subject
     writer = writers_schema(registry_client(registry), schema_id, subject)
-    unread = unread_fields(writer, schema.parsed())
-    # Registries number schemas in their order: fields that an older one has were dropped.
+    unread = unread_parts(writer, schema.parsed())
+    # Registries number schemas in their order: what an older one has was dropped.
     if unread and schema.schema_id is not None and schema_id > schema.schema_id:
-        sentence = (
-            f"{side.side}s with schema {schema_id} have fields that {schema} lacks: "
-            f"{listed(unread)}"
-        )
+        sentence = f"{side.side}s with schema {schema_id} have more than {schema}: {listed(unread)}"
         if evolution is EvolutionMode.RESTART:
             raise SchemaError(
-                f"{sentence}. Start the query again, so that it reads them "
+                f"{sentence}. Start the query again, so that it reads this "
                 "(schemaEvolutionMode=restart)"
             )
-        logger.warning("Kafka: %s. They are not read", sentence)
+        logger.warning("Kafka: %s. This is not read", sentence)
     return writer

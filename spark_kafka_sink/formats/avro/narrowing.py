@@ -13,9 +13,12 @@ import pyarrow as pa
 from spark_kafka_sink.display import listed
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
+from spark_kafka_sink.formats.avro.resolution import PROMOTIONS
 from spark_kafka_sink.formats.avro.schema import (
     Array,
+    Enum,
     Map,
+    Named,
     Record,
     Union,
     describe,
@@ -101,53 +104,72 @@ def same_type(first: Any, second: Any) -> bool:
     )
 
 
-def unread_fields(writer: Schema, reader: Schema) -> list[str]:
-    """Return the paths of the writer's fields that the reader's schema lacks, in their order."""
-    paths: dict[str, None] = {}
-    _collect_unread(writer, reader, "", paths, set())
-    return list(paths)
+def unread_parts(writer: Schema, reader: Schema) -> list[str]:
+    """Return what a writer's schema has and the reader's lacks, in the order of the writer's.
+
+    These are fields, types of a union and symbols of an enum, each with its path.
+    """
+    parts = _UnreadParts()
+    parts.collect(writer, reader, "")
+    return list(parts.found)
 
 
-def _collect_unread(
-    writer: Schema, reader: Schema, path: str, paths: dict[str, None], seen: set[tuple[int, int]]
-) -> None:
-    # A type that is used in many places is the same object in all of them.
-    pair = id(writer), id(reader)
-    if pair in seen:
-        return
-    seen.add(pair)
-    match writer, reader:
-        case Record(), Record():
-            _collect_fields(writer, reader, path, paths, seen)
-        case Array(), Array():
-            _collect_unread(writer.items, reader.items, f"{path}[]", paths, seen)
-        case Map(), Map():
-            _collect_unread(writer.values, reader.values, f"{path}[]", paths, seen)
-        case (Union(), _) | (_, Union()):
-            named = {_branch_name(branch): branch for branch in _branches(reader)}
-            for branch in _branches(writer):
-                other = named.get(_branch_name(branch))
-                if other is not None:
-                    _collect_unread(branch, other, path, paths, seen)
+class _UnreadParts:
+    """Compares each pair of types once: one that is used in many places is the same object."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, None] = {}
+        self._seen: set[tuple[int, int]] = set()
+
+    def collect(self, writer: Schema, reader: Schema, path: str) -> None:
+        pair = id(writer), id(reader)
+        if pair in self._seen:
+            return
+        self._seen.add(pair)
+        match writer, reader:
+            case Record(), Record():
+                self._collect_fields(writer, reader, path)
+            case Array(), Array():
+                self.collect(writer.items, reader.items, f"{path}[]")
+            case Map(), Map():
+                self.collect(writer.values, reader.values, f"{path}[]")
+            case Enum(), Enum():
+                known = set(reader.symbols)
+                new = [symbol for symbol in writer.symbols if symbol not in known]
+                self.found |= dict.fromkeys(f"symbol {symbol}{_of(path)}" for symbol in new)
+            case (Union(), _) | (_, Union()):
+                self._collect_branches(writer, reader, path)
+
+    def _collect_fields(self, writer: Record, reader: Record, path: str) -> None:
+        by_name = {name: field for field in reader.fields for name in (field.name, *field.aliases)}
+        for field in writer.fields:
+            field_path = f"{path}.{field.name}" if path else field.name
+            known = by_name.get(field.name)
+            if known is None:
+                self.found[f"field {field_path}"] = None
+            else:
+                self.collect(field.schema, known.schema, field_path)
+
+    def _collect_branches(self, writer: Schema, reader: Schema, path: str) -> None:
+        named = {name: branch for branch in _branches(reader) for name in _branch_names(branch)}
+        types = {branch.type for branch in _branches(reader)}
+        for branch in _branches(writer):
+            other = named.get(short_name(describe(branch)))
+            if other is not None:
+                self.collect(branch, other, path)
+            elif types.isdisjoint(PROMOTIONS.get(branch.type, ())):
+                self.found[f"type {describe(branch)}{_of(path)}"] = None
 
 
-def _collect_fields(
-    writer: Record, reader: Record, path: str, paths: dict[str, None], seen: set[tuple[int, int]]
-) -> None:
-    by_name = {name: field for field in reader.fields for name in (field.name, *field.aliases)}
-    for field in writer.fields:
-        field_path = f"{path}.{field.name}" if path else field.name
-        known = by_name.get(field.name)
-        if known is None:
-            paths[field_path] = None
-        else:
-            _collect_unread(field.schema, known.schema, field_path, paths, seen)
+def _of(path: str) -> str:
+    return f" of {path}" if path else ""
 
 
 def _branches(schema: Schema) -> tuple[Schema, ...]:
     return schema.branches if isinstance(schema, Union) else (schema,)
 
 
-def _branch_name(schema: Schema) -> str:
-    """Return by what a branch of a union is recognized."""
-    return short_name(describe(schema))
+def _branch_names(schema: Schema) -> list[str]:
+    """Return by what a branch of the reader's union is recognized."""
+    aliases = schema.aliases if isinstance(schema, Named) else ()
+    return [short_name(name) for name in (describe(schema), *aliases)]

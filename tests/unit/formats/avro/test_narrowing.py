@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
-from spark_kafka_sink.formats.avro.narrowing import narrowed, same_type, unread_fields
+from spark_kafka_sink.formats.avro.narrowing import narrowed, same_type, unread_parts
 from spark_kafka_sink.formats.avro.schema import parse_schema
 
 ORDER = parse_schema(
@@ -106,7 +108,7 @@ def test_an_error_names_some_of_many_fields():
         narrowed(wide, struct(x=pa.int32()), "value")
 
 
-def test_unread_fields_are_found_at_every_level():
+def test_unread_parts_are_found_at_every_level():
     """What the reader's schema lacks is named by its path; an alias is no lack."""
     reader = parse_schema(
         """{"type": "record", "name": "Order", "fields": [
@@ -117,8 +119,59 @@ def test_unread_fields_are_found_at_every_level():
             "fields": [{"name": "count", "type": "int"}]}}},
           {"name": "notes", "type": {"type": "map", "values": "Line"}}]}"""
     )
-    assert ["at", "buyer.age", "lines[].sku"] == unread_fields(ORDER, reader)
-    assert [] == unread_fields(ORDER, ORDER)
+    assert ["field at", "field buyer.age", "field lines[].sku"] == unread_parts(ORDER, reader)
+    assert [] == unread_parts(ORDER, ORDER)
+
+
+def field(text):
+    """Return a record with one field."""
+    return parse_schema(
+        f'{{"type": "record", "name": "R", "fields": [{{"name": "f", "type": {text}}}]}}'
+    )
+
+
+def enum(*symbols):
+    """Return the text of an enum."""
+    return json.dumps({"type": "enum", "name": "E", "symbols": symbols})
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "expected"),
+    [
+        (enum("A", "B", "C"), enum("B"), ["symbol A of f", "symbol C of f"]),
+        (enum("A"), enum("A", "B"), []),
+        (f'{{"type": "array", "items": {enum("A")}}}', None, ["symbol A of f[]"]),
+        ('["null", "string", "int"]', '["null", "int"]', ["type string of f"]),
+        ('["null", "int"]', '"int"', ["type null of f"]),
+        ('"int"', '["null", "int"]', []),
+        # What can be read as another type is not lacking.
+        ('["null", "int"]', '["null", "long"]', []),
+        ('["null", "long"]', '["null", "int"]', ["type long of f"]),
+        ('["null", "string"]', '"bytes"', ["type null of f"]),
+        (f'["null", {enum("A", "B")}]', f'["null", {enum("A")}]', ["symbol B of f"]),
+        (
+            '["null", {"type": "fixed", "name": "a.F", "size": 2}]',
+            '["null", {"type": "fixed", "name": "G", "size": 2, "aliases": ["b.F"]}]',
+            [],
+        ),
+        (
+            '["null", {"type": "fixed", "name": "a.F", "size": 2}]',
+            '["null", {"type": "fixed", "name": "G", "size": 2}]',
+            ["type a.F of f"],
+        ),
+    ],
+)
+def test_types_and_symbols_that_are_not_read(writer, reader, expected):
+    """New types of a union and new symbols of an enum are named with their field."""
+    if reader is None:
+        reader = f'{{"type": "array", "items": {enum("B")}}}'
+    assert expected == unread_parts(field(writer), field(reader))
+
+
+def test_a_value_of_its_own_has_no_path():
+    """Where the whole value is a union or an enum, there is no path to name."""
+    assert ["type string"] == unread_parts(parse_schema('["int", "string"]'), parse_schema('"int"'))
+    assert ["symbol B"] == unread_parts(parse_schema(enum("A", "B")), parse_schema(enum("A")))
 
 
 def test_the_work_is_bounded_by_the_pairs_of_types():
@@ -132,4 +185,4 @@ def test_the_work_is_bounded_by_the_pairs_of_types():
             + "}]}"
         )
     schema = parse_schema(text)
-    assert [] == unread_fields(schema, schema)
+    assert [] == unread_parts(schema, schema)
