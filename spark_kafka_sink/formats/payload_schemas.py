@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.config.format_options import SubjectNameStrategy
 from spark_kafka_sink.errors import ConfigError, SchemaError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.derived import record_name
-from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.formats.avro.schema import are_equal, parse_schema
 from spark_kafka_sink.registry.rest_service import SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND
 from spark_kafka_sink.registry.schemas import Direction
 
@@ -80,7 +80,7 @@ def schema_to_read(
     subjects = dict.fromkeys(_subject(side, topic) for topic in named)
     first, *others = (_version(client, side, subject, Direction.READ) for subject in subjects)
     for other in others:
-        if other.parsed() != first.parsed():
+        if not are_equal(first.parsed(), other.parsed()):
             raise SchemaError(
                 f"the {side.side}s of the topics have different schemas, {first} and {other}: "
                 f"read the topics one by one, or set {side.side}Schema to the one by which all are "

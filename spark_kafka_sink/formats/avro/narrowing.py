@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from spark_kafka_sink.display import listed
+from spark_kafka_sink.display import listed, shortened
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.resolution import PROMOTIONS
@@ -28,8 +28,9 @@ from spark_kafka_sink.formats.avro.schema import (
 if TYPE_CHECKING:
     from spark_kafka_sink.formats.avro.schema import Schema
 
-#: How many fields an error names.
+#: How many fields an error names, and how many characters it shows of a type or a name.
 _MOST_NAMED: Final = 10
+_MOST_SHOWN: Final = 200
 
 
 def narrowed(schema: Schema, asked: Any, path: str) -> Schema:
@@ -53,8 +54,8 @@ def narrowed(schema: Schema, asked: Any, path: str) -> Schema:
     present = columns_of(schema).type
     if not same_type(present, asked):
         raise SchemaError(
-            f"column {path!r} is {asked}, but its schema has {present}: read it as it is, and cast "
-            "it afterwards"
+            f"column {path!r} is {shortened(str(asked), _MOST_SHOWN)}, but its schema has "
+            f"{shortened(str(present), _MOST_SHOWN)}: read it as it is, and cast it afterwards"
         )
     return schema
 
@@ -68,9 +69,9 @@ def _narrowed_record(schema: Record, asked: Any, path: str) -> Record:
     names = [asked.field(number).name for number in range(asked.num_fields)]
     for name in names:
         if name not in fields:
-            some = listed(list(fields), _MOST_NAMED)
+            some = shortened(listed(list(fields), _MOST_NAMED), _MOST_SHOWN)
             raise SchemaError(
-                f"column {path!r}: the schema {schema.name} has no field {name!r}; it has {some}"
+                f"column {path!r}: the schema {shortened(schema.name)} has no field {name!r}; it has {some}"
             )
         if names.count(name) > 1:
             raise SchemaError(f"column {path!r} has the field {name!r} twice: remove one of them")
@@ -111,7 +112,7 @@ def unread_parts(writer: Schema, reader: Schema) -> list[str]:
     """
     parts = _UnreadParts()
     parts.collect(writer, reader, "")
-    return list(parts.found)
+    return [shortened(part, _MOST_SHOWN) for part in parts.found]
 
 
 class _UnreadParts:

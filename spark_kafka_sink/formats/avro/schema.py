@@ -225,25 +225,33 @@ def takes_bytes(schema: Schema) -> bool:
 
 def are_same(one: Schema, other: Schema) -> bool:
     """Return whether two schemas are equal in Java: in all but aliases and an enum's default."""
-    return _Comparison().are_same(one, other)
+    return _Comparison(_own_parts).are_same(one, other)
+
+
+def are_equal(one: Schema, other: Schema) -> bool:
+    """Return whether two schemas are equal in all that matters to a reader.
+
+    Unlike `==`, it compares two parts once, however often they are used.
+    """
+    return _Comparison(_readers_parts).are_same(one, other)
 
 
 class _Comparison:
-    """Compares each pair of records once."""
+    """Compares each pair of schemas once, by what `own_parts` returns and by their parts."""
 
-    def __init__(self) -> None:
-        self._records: dict[tuple[int, int], bool] = {}
+    def __init__(self, own_parts: Callable[[Schema], tuple[Any, ...]]) -> None:
+        self._own_parts = own_parts
+        self._pairs: dict[tuple[int, int], bool] = {}
 
     def are_same(self, one: Schema, other: Schema) -> bool:
         if one is other:
             return True
         pair = (id(one), id(other))
-        if pair not in self._records:
-            is_same = _own_parts(one) == _own_parts(other) and all(
+        if pair not in self._pairs:
+            self._pairs[pair] = self._own_parts(one) == self._own_parts(other) and all(
                 map(self.are_same, parts_of(one), parts_of(other))
             )
-            self._records[pair] = is_same
-        return self._records[pair]
+        return self._pairs[pair]
 
 
 def _own_parts(schema: Schema) -> tuple[Any, ...]:
@@ -260,6 +268,18 @@ def _own_parts(schema: Schema) -> tuple[Any, ...]:
             fields = [(field.name, repr(field.default)) for field in schema.fields]
             return schema.type, schema.name, fields
     return schema.type, len(parts_of(schema))
+
+
+def _readers_parts(schema: Schema) -> tuple[Any, ...]:
+    """Return `_own_parts` and what else changes how a schema reads another one."""
+    parts = _own_parts(schema)
+    if isinstance(schema, Named):
+        parts = *parts, schema.aliases
+    if isinstance(schema, Enum):
+        parts = *parts, schema.default
+    if isinstance(schema, Record):
+        parts = *parts, [field.aliases for field in schema.fields]
+    return parts
 
 
 def describe(schema: Schema) -> str:

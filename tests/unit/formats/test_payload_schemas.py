@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 
 import pytest
@@ -101,3 +102,62 @@ def test_every_accepted_option_has_an_effect(is_read, has_registry):
                 # Without it, the options say too little.
                 continue
     assert accepted >= (10 if has_registry else 1)
+
+
+def record(name, *fields, **more):
+    """Return a record with these names and types as fields."""
+    typed = [{"name": field, "type": kind} for field, kind in fields]
+    return {"type": "record", "name": name, "fields": typed, **more}
+
+
+def read_of_topics(*texts):
+    """Return the schema of a read of several topics, whose latest schemas have these texts."""
+    schemas = {f"t{number}-value": text for number, text in enumerate(texts)}
+
+    class Subjects:
+        def latest_schema(self, subject):
+            return RegisteredSchema(id=1, text=schemas[subject], subject=subject, version=1)
+
+    options = {"valueFormat": "avro"}
+    formats = FormatOptions.parse(
+        TABLE.parse(options), frozenset(options), has_registry=True, is_read=True
+    )
+    topics = [subject.removesuffix("-value") for subject in schemas]
+    return schema_to_read(formats.value, Subjects(), topics)
+
+
+def test_topics_with_equal_schemas_are_read_together():
+    """Two texts of one schema are equal, however many parts it has."""
+    schema = "long"
+    for number in range(30):
+        schema = record(f"R{number}", ("a", schema), ("b", f"R{number - 1}" if number else "long"))
+    first, second = json.dumps(schema), json.dumps(schema, indent=1)
+    assert first == read_of_topics(first, second).text
+
+
+E = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("int", "long"),
+        (record("R", ("a", "int")), record("R", ("b", "int"))),
+        (record("R"), record("R", aliases=["S"])),
+        (E, {**E, "default": "A"}),
+        (E, {**E, "symbols": ["B", "A"]}),
+        (
+            record("R", ("a", "int")),
+            {**record("R"), "fields": [{"name": "a", "type": "int", "aliases": ["b"]}]},
+        ),
+        (
+            {**record("R"), "fields": [{"name": "a", "type": "int", "default": 0}]},
+            {**record("R"), "fields": [{"name": "a", "type": "int", "default": 1}]},
+        ),
+    ],
+)
+def test_topics_with_different_schemas_are_refused(first, second):
+    """Whatever changes how another schema is read is a difference, also an alias or a default."""
+    message = "the values of the topics have different schemas, schema 1 .subject t0-value"
+    with pytest.raises(SchemaError, match=message):
+        read_of_topics(json.dumps(first), json.dumps(second))
