@@ -71,7 +71,8 @@ def _narrowed_record(schema: Record, asked: Any, path: str) -> Record:
         if name not in fields:
             some = shortened(listed(list(fields), _MOST_NAMED), _MOST_SHOWN)
             raise SchemaError(
-                f"column {path!r}: the schema {shortened(schema.name)} has no field {name!r}; it has {some}"
+                f"column {path!r}: the schema {shortened(schema.name)} has no field {name!r}; it "
+                f"has {some}"
             )
         if names.count(name) > 1:
             raise SchemaError(f"column {path!r} has the field {name!r} twice: remove one of them")
