@@ -6,9 +6,9 @@ ids that they meet in payloads and do not know yet; a write needs none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.config.format_options import SubjectNameStrategy
 from spark_kafka_sink.errors import ConfigError, SchemaError, SchemaRegistryError
@@ -18,7 +18,7 @@ from spark_kafka_sink.registry.rest_service import SCHEMA_NOT_FOUND, SUBJECT_NOT
 from spark_kafka_sink.registry.schemas import Direction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions
     from spark_kafka_sink.formats.avro.schema import Schema
@@ -38,6 +38,15 @@ class PayloadSchema:
     #: None without a registry, and if the schema was chosen by its id.
     subject: str | None = None
     version: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the schema as a value of JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> PayloadSchema:
+        """Return the schema of such a value; raises TypeError for another one."""
+        return cls(**{**value, "references": tuple(value.get("references", ()))})
 
     def parsed(self) -> Schema:
         """Parse the text, once in each process; raises SchemaError."""

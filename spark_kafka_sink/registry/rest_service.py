@@ -183,7 +183,8 @@ class RestService:
         """Send a request to one URL once."""
         request = HttpRequest(method, f"{url.address}{target}", self._headers(url, body), body)
         what = f"{method} {self._settings.shown(url)}{target}"
-        tried = f" after {attempt} attempts" if attempt > 1 else ""
+        limit = f"{self._settings.prefix}max.retries"
+        tried = f" after {attempt} attempts ({limit})" if attempt > 1 else ""
         try:
             response = self._exchange(request)
         except HttpError as error:

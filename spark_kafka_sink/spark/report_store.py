@@ -66,6 +66,15 @@ def replace_file(target: Path, text: str, *, durable: bool = True) -> None:
         raise
 
 
+def driver_directory(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the path of a directory of this application, which need not exist.
+
+    None outside of the Python processes that Spark starts.
+    """
+    directories = environ.get(_LOCAL_DIRECTORIES, "")
+    return Path(directories.split(",")[0]) / name if directories else None
+
+
 class ReportStore:
     """The reports of one application; its methods raise OSError."""
 
@@ -76,11 +85,8 @@ class ReportStore:
     @classmethod
     def of_driver(cls, environ: Mapping[str, str] = os.environ) -> ReportStore | None:
         """Return the store of the application to which this process belongs; None outside Spark."""
-        directories = environ.get(_LOCAL_DIRECTORIES, "")
-        if not directories:
-            return None
-        root = Path(directories.split(",")[0]) / "spark-kafka-sink-reports"
-        return cls(root, environ.get(_SESSION, "default"))
+        root = driver_directory("spark-kafka-sink-reports", environ)
+        return None if root is None else cls(root, environ.get(_SESSION, "default"))
 
     def put(self, query_id: str | None, report: Mapping[str, Any], *, now_ns: int) -> None:
         """Keep a report, and remove the oldest; `now_ns` orders the reports of a group.

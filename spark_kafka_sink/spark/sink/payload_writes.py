@@ -6,6 +6,8 @@ Tasks get the schema's text and id with the writer, and ask no registry. Only th
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from collections import OrderedDict
 from functools import partial
@@ -15,12 +17,15 @@ import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.types import StructType
 
+from spark_kafka_sink.config.format_options import SIDES
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.derived import derive_schema
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
-from spark_kafka_sink.formats.payload_schemas import schema_to_write
+from spark_kafka_sink.formats.payload_schemas import PayloadSchema, schema_to_write
 from spark_kafka_sink.registry.client import registry_client
+from spark_kafka_sink.spark.announcements import announce, report_logger
 from spark_kafka_sink.spark.arrow_types import arrow_columns
+from spark_kafka_sink.spark.report_store import driver_directory, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,10 +34,13 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.sink_options import SinkOptions
-    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
 
-#: How many streams a process of the driver remembers.
+logger = logging.getLogger(__name__)
+
+#: How many streams a process of the driver remembers, and how many are in files.
 _MOST_STREAMS: Final = 100
+#: The directory of the files.
+_DIRECTORY: Final = "spark-kafka-sink-schemas"
 
 # --- on the driver
 
@@ -79,11 +87,12 @@ def _arrow_type(column: StructField) -> pa.DataType:
     return kind
 
 
-class _StreamSchemas:
-    """The schemas of the streams of this process of the driver, by their tokens. Thread-safe.
+class StreamSchemas:
+    """The schemas of the streams of this application, by their tokens. Thread-safe.
 
-    A stream asks for its writer with every micro-batch, and keeps its schemas while the process
-    lives. If it has died, `latest` is resolved again.
+    A stream asks for its writer with every micro-batch, and keeps its schemas while it runs. They
+    are also in files of the driver, for another process: the one before may have died, and the
+    registry may be away or have a newer version. A query that is started again has a new token.
     """
 
     def __init__(self) -> None:
@@ -98,18 +107,66 @@ class _StreamSchemas:
             schemas = self._schemas.get(token)
             if schemas is not None:
                 self._schemas.move_to_end(token)
-        if schemas is None:
-            schemas = schemas_to_write(columns, options, topic, is_dry_run=True)
-            if options.formats.auto_register:
-                schemas = schemas_to_write(columns, options, topic, is_dry_run=False)
-            with self._lock:
-                self._schemas[token] = schemas
-                if len(self._schemas) > _MOST_STREAMS:
-                    self._schemas.popitem(last=False)
+                return schemas
+        schemas = _kept(token) or _resolved(token, columns, options, topic)
+        with self._lock:
+            self._schemas[token] = schemas
+            if len(self._schemas) > _MOST_STREAMS:
+                self._schemas.popitem(last=False)
         return schemas
 
 
-stream_schemas: Final = _StreamSchemas()
+def _resolved(
+    token: str, columns: StructType, options: SinkOptions, topic: str | None
+) -> dict[Side, PayloadSchema]:
+    """Resolve the schemas of a stream, keep them, and print those that the user did not choose."""
+    schemas = schemas_to_write(columns, options, topic, is_dry_run=True)
+    if options.formats.auto_register:
+        schemas = schemas_to_write(columns, options, topic, is_dry_run=False)
+    for side in options.formats.sides:
+        if side.schema.kind == "latest":
+            announce(report_logger, f"Kafka: writes {side.side}s by {schemas[side.side]}")
+    _keep(token, schemas)
+    return schemas
+
+
+def _kept(token: str) -> dict[Side, PayloadSchema] | None:
+    """Return the schemas that another process of the driver has kept; None if none has."""
+    directory = driver_directory(_DIRECTORY)
+    if directory is None:
+        return None
+    try:
+        kept = json.loads((directory / f"{token}.json").read_text("utf-8"))
+        return {side: PayloadSchema.from_json(kept[side]) for side in SIDES if side in kept}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        logger.warning(
+            "Kafka: the schemas of a stream cannot be read (%s), and are resolved again", error
+        )
+        return None
+
+
+def _keep(token: str, schemas: Mapping[Side, PayloadSchema]) -> None:
+    directory = driver_directory(_DIRECTORY)
+    if directory is None:
+        return
+    kept = json.dumps({side: schema.to_json() for side, schema in schemas.items()})
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        replace_file(directory / f"{token}.json", kept, durable=False)
+        files = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        for path in files[:-_MOST_STREAMS]:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning(
+            "Kafka: the schemas of a stream cannot be kept (%s): if its process of the driver "
+            "dies, they are resolved again",
+            error,
+        )
+
+
+stream_schemas: Final = StreamSchemas()
 
 # --- in the tasks
 

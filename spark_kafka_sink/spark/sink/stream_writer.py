@@ -94,8 +94,10 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             self._is_checked = True
             # This worker of the driver plans or commits later micro-batches, too.
             freeze_imported_objects()
-        # Tasks ask no registry, and need not know its secrets.
-        return {**vars(self), "_options": replace(self._options, registry=None)}
+        # Tasks ask no registry, and need not know its secrets. They get the columns with the rows.
+        state = {**vars(self), "_options": replace(self._options, registry=None)}
+        state.pop("_columns", None)
+        return state
 
     @raising_for_user
     def write(  # type: ignore[override]  # as PySpark's own DataSourceStreamArrowWriter.write

@@ -140,8 +140,8 @@ def test_retries_end(registry):
     registry.script = [error(503, 50302, "try later")] * 3
     raised = failure(registry.url, {"max.retries": 2})
     assert (
-        f"GET {registry.url}/subjects failed after 3 attempts with status 503 (50302: try later): "
-        "look into the registry's log"
+        f"GET {registry.url}/subjects failed after 3 attempts (schema.registry.max.retries) with "
+        "status 503 (50302: try later): look into the registry's log"
     ) == str(raised)
     assert (503, 50302, True) == (raised.status, raised.error_code, raised.retriable)
     assert 3 == len(registry.asked)
@@ -163,7 +163,9 @@ def test_the_last_url_of_the_last_round_gives_the_error(registry):
     sleeps = []
     registry.script = [error(503)] * 2
     raised = failure(f"{registry.url},http://localhost:1", {"max.retries": 1}, sleeps=sleeps)
-    assert str(raised).startswith("GET http://localhost:1/subjects failed after 2 attempts: ")
+    assert str(raised).startswith(
+        "GET http://localhost:1/subjects failed after 2 attempts (schema."
+    )
     assert str(raised).endswith("; check that the registry runs, and schema.registry.url")
     assert (None, None, True) == (raised.status, raised.error_code, raised.retriable)
     assert (1, 2) == (len(sleeps), len(registry.asked))

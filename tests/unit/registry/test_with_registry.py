@@ -184,7 +184,9 @@ def test_a_lasting_fault_is_an_error(broker):
     """It may be retried later, and other requests are not affected."""
     client = client_of(broker, max_retries=1)
     hook = broker.schema_registry.on("GET /subjects/...", AnswerStatus(500))
-    with pytest.raises(SchemaRegistryError, match="failed after 2 attempts with status 500") as it:
+    with pytest.raises(
+        SchemaRegistryError, match=r"failed after 2 attempts .* with status 500"
+    ) as it:
         client.latest_schema("a")
     assert (True, 2) == (it.value.retriable, hook.fired)
     assert "a" == client.register("a", ORDER).subject
