@@ -4,7 +4,7 @@ Only the development environment is needed. A broker is started in the same way 
 unless KAFKA_BOOTSTRAP_SERVERS is set. Spark's own JVM sink and source are those of the tests, which
 Maven fetches; without it they are left out. Other versions can be given as jars:
 spark-sql-kafka-0-10_2.13 and its dependencies spark-token-provider-kafka-0-10_2.13, kafka-clients
-and commons-pool2.
+and commons-pool2, and spark-avro_2.13.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks import (
     cpu_time,
     embedded_broker,
     exactly_once_cost,
+    formats,
     kernel,
     latency,
     many_tasks,
@@ -53,6 +54,7 @@ SECTIONS = {
     "streams": micro_batches.run,
     "read": reading.run,
     "consumer": consuming.run,
+    "formats": formats.run,
     "security": secured_producer.run,
 }
 

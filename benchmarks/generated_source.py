@@ -1,7 +1,8 @@
 """The upper bound for a source in Python: an Arrow data source that yields one batch repeatedly.
 
-Its rows have the columns of Kafka's, or those that a schema selects. As a stream it makes as many
-rows in each micro-batch, so the time of a micro-batch is that of Spark with a Python source.
+Its rows have the columns of Kafka's, or those that a schema selects; with the option `orders`,
+their values are structs. As a stream it makes as many rows in each micro-batch, so the time of a
+micro-batch is that of Spark with a Python source.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from benchmarks.format_payloads import BATCH_ROWS, orders
 from benchmarks.payloads import SPARK_ROW_BYTES, documents
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ SCHEMA = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
     "timestampType int"
 )
-#: About what the decoder puts into one batch.
-BATCH_ROWS = 16_384
 
 
 @dataclass
@@ -45,6 +45,7 @@ class _Batches:
 
     def __init__(self, columns: list[str], options: dict[str, str]) -> None:
         self._columns = columns
+        self._has_orders = options.get("orders") == "true"
         self._rows = int(options["rows"])
         self._partitions = int(options["partitions"])
 
@@ -54,7 +55,7 @@ class _Batches:
 
     def read(self, partition: Rows) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        batch = _batch().select(self._columns)
+        batch = _batch(has_orders=self._has_orders).select(self._columns)
         left = partition.count
         while left > 0:
             yield batch if left >= BATCH_ROWS else batch.slice(0, left)
@@ -89,7 +90,7 @@ class GeneratedStreamReader(_Batches, DataSourceStreamReader):
 
 
 class GeneratedSource(DataSource):
-    """The data source of `format("generated")`, with the options `rows` and `partitions`."""
+    """The data source of `format("generated")`; its options are `rows`, `partitions`, `orders`."""
 
     @classmethod
     def name(cls) -> str:
@@ -110,12 +111,14 @@ class GeneratedSource(DataSource):
 
 
 @cache
-def _batch() -> pa.RecordBatch:
-    values = documents(BATCH_ROWS, SPARK_ROW_BYTES)
+def _batch(*, has_orders: bool) -> pa.RecordBatch:
+    values = (
+        orders() if has_orders else pa.array(documents(BATCH_ROWS, SPARK_ROW_BYTES), pa.binary())
+    )
     return pa.record_batch(
         {
             "key": pa.array([b"%08d" % (i * 7919) for i in range(BATCH_ROWS)], pa.binary()),
-            "value": pa.array(values, pa.binary()),
+            "value": values,
             "topic": pa.array(["topic"] * BATCH_ROWS, pa.string()),
             "partition": pa.array([0] * BATCH_ROWS, pa.int32()),
             "offset": pa.array(range(BATCH_ROWS), pa.int64()),

@@ -132,17 +132,17 @@ def read(setting: Setting, source: str, topic: Topic, columns: str = "all") -> D
 
 def check_equal(setting: Setting, topic: Topic) -> None:
     """Raise RuntimeError unless both sources read the same rows, or ours reads all of them."""
-    found = {name: _summary(read(setting, name, topic)) for name in _contestants(setting)[:-1]}
+    found = {name: summary(read(setting, name, topic)) for name in _contestants(setting)[:-1]}
     if len(set(found.values())) > 1 or found[OURS][0] != topic.rows:
         raise RuntimeError(f"{topic} is read as {found}")
 
 
-def _summary(df: DataFrame) -> tuple[Any, ...]:
+def summary(df: DataFrame) -> tuple[Any, ...]:
     """Return the number of rows, and the sum and the XOR of their hashes."""
-    summary = df.selectExpr(f"xxhash64({', '.join(df.columns)}) hash").selectExpr(
+    hashes = df.selectExpr(f"xxhash64({', '.join(df.columns)}) hash").selectExpr(
         "count(*)", "cast(sum(cast(hash as decimal(38, 0))) as string)", "bit_xor(hash)"
     )
-    return tuple(summary.collect()[0])
+    return tuple(hashes.collect()[0])
 
 
 def _reader(setting: Setting, source: str, topic: Topic, columns: str) -> Callable[[], Trial]:

@@ -17,7 +17,7 @@ from benchmarks.lean_sink import LeanSink
 from benchmarks.measuring import progress
 from tests.support.kafka.kafka_docker import DockerNodes
 from tests.support.kafka.kafka_files import KAFKA_4
-from tests.support.kafka.kafka_source_jars import kafka_source_jars
+from tests.support.kafka.kafka_source_jars import avro_jars, kafka_source_jars
 from tests.support.kafka.kafka_unavailable import SparkSourceUnavailableError
 from tests.support.kafka.process_nodes import ProcessNodes
 from tests.support.kafka.real_kafka import given_kafka, start_kafka
@@ -60,15 +60,20 @@ class Setting:
         """Whether Spark's own Kafka sink and source can be measured."""
         return bool(self._jars)
 
+    @property
+    def has_jvm_avro(self) -> bool:
+        """Whether Spark's own Kafka source can be measured with Spark's own functions for Avro."""
+        return any(jar.name.startswith("spark-avro") for jar in self._jars)
+
     @cached_property
     def _jars(self) -> list[Path]:
-        """The jars of Spark's own sink and source: the given ones, or those of the tests."""
+        """The jars of Spark's own sink, source and functions: given ones, or those of the tests."""
         if self.jvm_jars is not None:
             return sorted(self.jvm_jars.glob("*.jar"))
         try:
-            return kafka_source_jars()
+            return [*kafka_source_jars(), *avro_jars()]
         except SparkSourceUnavailableError as error:
-            progress(f"without Spark's own sink and source: {error}")
+            progress(f"without Spark's own sink, source and Avro: {error}")
             return []
 
     @cached_property

@@ -146,24 +146,23 @@ class PayloadDecoder:
 
         Rows of one schema are decoded as far as they fit.
         """
+        if (ids == ids[0]).all():
+            return self._group(payloads, np.arange(len(ids)), int(ids[0]), is_only=True)
         order = np.argsort(ids, kind="stable")
-        begins = np.flatnonzero(np.diff(ids[order], prepend=ids[order[0]] - 1))
-        groups = np.split(order, begins[1:])
+        groups = np.split(order, np.flatnonzero(np.diff(ids[order])) + 1)
         malformed: dict[int, Malformed] = {}
         parts: list[Any] = []
         size = 0
         for rows in groups:
             schema_id = int(ids[rows[0]])
-            values, why = self._group(payloads, rows, schema_id, is_only=len(groups) == 1)
-            if len(groups) > 1 and len(values) < len(rows):
+            values, why = self._group(payloads, rows, schema_id, is_only=False)
+            if len(values) < len(rows):
                 return None
             malformed |= {int(rows[row]): problem for row, problem in why.items()}
             parts.append(values)
             size += values.nbytes
-            if len(groups) > 1 and size > self._most_bytes:
+            if size > self._most_bytes:
                 return None
-        if len(parts) == 1:
-            return parts[0], malformed
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
         return pa.concat_arrays(parts).take(pa.array(places)), malformed

@@ -61,9 +61,8 @@ def schema_ids(payloads: Any) -> npt.NDArray[np.int64]:
     if not (pa.types.is_binary(payloads.type) or pa.types.is_large_binary(payloads.type)):
         raise TypeError(f"payloads are an array of binary, not {payloads.type}")
     rows = len(payloads)
-    ids = np.full(rows, Unframed.NULL, np.int64)
     if not rows:
-        return ids
+        return np.empty(0, np.int64)
     _, offsets_buffer, data_buffer = payloads.buffers()
     kind = np.int32 if pa.types.is_binary(payloads.type) else np.int64
     offsets = np.frombuffer(
@@ -71,22 +70,26 @@ def schema_ids(payloads: Any) -> npt.NDArray[np.int64]:
     )
     starts = offsets[:-1]
     has_id = np.diff(offsets) >= PREFIX_BYTES
-    if payloads.null_count or not has_id.all():
-        valid = np.asarray(payloads.is_valid())
-        ids[valid & ~has_id] = Unframed.TOO_SHORT
-        has_id &= valid
-        starts = starts[has_id]
-        if not len(starts):
-            return ids
+    if not payloads.null_count and has_id.all():
+        return _framed_ids(starts, data_buffer)
+    valid = np.asarray(payloads.is_valid())
+    ids = np.where(valid, Unframed.TOO_SHORT, Unframed.NULL).astype(np.int64)
+    has_id &= valid
+    if has_id.any():
+        ids[has_id] = _framed_ids(starts[has_id], data_buffer)
+    return ids
+
+
+def _framed_ids(starts: npt.NDArray[Any], data_buffer: Any) -> npt.NDArray[np.int64]:
+    """Return the ids of payloads that begin at `starts`, each with as many bytes as a prefix."""
     data = np.frombuffer(data_buffer, np.uint8)
     # The int32 at each byte: where there is a prefix, the one that begins behind the magic byte.
     integers: npt.NDArray[np.int32] = np.ndarray(
         len(data) - _INT32.itemsize + 1, _INT32, data_buffer, strides=(1,)
     )
-    found = integers[starts + 1].astype(np.int64)
-    found[found < 0] = Unframed.NEGATIVE_ID
-    found[data[starts] != _MAGIC] = Unframed.OTHER_MAGIC
-    ids[has_id] = found
+    ids = integers[starts + 1].astype(np.int64)
+    ids[ids < 0] = Unframed.NEGATIVE_ID
+    ids[data[starts] != _MAGIC] = Unframed.OTHER_MAGIC
     return ids
 
 

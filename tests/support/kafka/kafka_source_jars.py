@@ -1,7 +1,7 @@
-"""The jars of Spark's own Kafka source and sink, which PySpark does not include, from Maven.
+"""The jars of Spark's own Kafka source and sink, and of its functions for Avro, from Maven.
 
-They are those of Spark 4.2.0, which also run in PySpark 4.3: Maven's mirrors do not have them for
-every version.
+PySpark does not include them. They are those of Spark 4.2.0, which also run in PySpark 4.3: Maven's
+mirrors do not have them for every version.
 """
 
 from __future__ import annotations
@@ -25,13 +25,27 @@ _ARTIFACTS = [
 ]
 
 
+#: `from_avro` and `to_avro`.
+_AVRO = f"org.apache.spark:spark-avro_2.13:{SPARK_VERSION}"
+
+
 @cache
 def kafka_source_jars() -> list[Path]:
     """Return the jars of the format `kafka`; raises SparkSourceUnavailableError."""
-    directory = cache_directory() / f"kafka-source-of-spark-{SPARK_VERSION}"
+    return _jars(_ARTIFACTS, "kafka-source")
+
+
+@cache
+def avro_jars() -> list[Path]:
+    """Return the jar of Spark's functions for Avro; raises SparkSourceUnavailableError."""
+    return _jars([_AVRO], "avro")
+
+
+def _jars(artifacts: list[str], name: str) -> list[Path]:
+    directory = cache_directory() / f"{name}-of-spark-{SPARK_VERSION}"
     if not directory.is_dir():
         try:
-            copy_with_maven(_ARTIFACTS, directory, alone=True)
+            copy_with_maven(artifacts, directory, alone=True)
         except KafkaUnavailableError as error:
             raise SparkSourceUnavailableError(str(error)) from error
     return sorted(directory.iterdir())
