@@ -161,9 +161,9 @@ def versioned_orders(number: int) -> pa.StructArray:
 SPARK_ORDER = "struct<id: bigint, customer: string, amount: double, paid: boolean, note: string>"
 
 
-def spark_orders(spark: SparkSession, rows: int) -> DataFrame:
+def spark_orders(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
     """Return a DataFrame whose values are orders."""
-    return spark.range(0, rows).selectExpr(
+    return spark.range(0, rows, numPartitions=partitions).selectExpr(
         """struct(
             id,
             concat('customer-', lpad(cast(id * 7919 % 1000000 as string), 6, '0')) as customer,

@@ -57,7 +57,7 @@ def run(setting: Setting) -> None:
 
 def _run_read(setting: Setting, options: dict[str, str]) -> None:
     progress(f"writing {setting.rows:,} orders")
-    topic = _fill(setting, spark_orders(setting.spark, setting.rows), options)
+    topic = _fill(setting, spark_orders(setting.spark, setting.rows, PARTITIONS), options)
     frames = {OURS: _orders(setting, options, topic), CEILING: _ready_made(setting)}
     if setting.has_jvm_avro:
         frames[JVM] = _orders_by_jvm(setting, topic)
@@ -77,7 +77,7 @@ def _run_read(setting: Setting, options: dict[str, str]) -> None:
 
 
 def _run_write(setting: Setting, options: dict[str, str]) -> None:
-    orders = spark_orders(setting.spark, setting.rows).persist()
+    orders = spark_orders(setting.spark, setting.rows, PARTITIONS).persist()
     progress(f"preparing {setting.rows:,} orders")
     orders.count()
     topic = _fill(setting, orders, options)
