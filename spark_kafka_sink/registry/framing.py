@@ -87,7 +87,7 @@ def _framed_ids(starts: npt.NDArray[Any], data_buffer: Any) -> npt.NDArray[np.in
     integers: npt.NDArray[np.int32] = np.ndarray(
         len(data) - _INT32.itemsize + 1, _INT32, data_buffer, strides=(1,)
     )
-    ids = integers[starts + 1].astype(np.int64)
+    ids: npt.NDArray[np.int64] = integers[starts + 1].astype(np.int64)
     ids[ids < 0] = Unframed.NEGATIVE_ID
     ids[data[starts] != _MAGIC] = Unframed.OTHER_MAGIC
     return ids
