@@ -30,6 +30,7 @@ from spark_kafka_sink.config.arguments import (
     topic_of,
 )
 from spark_kafka_sink.config.consumer_config import CONSUMER_PROTOCOL, KafkaConsumerConfig
+from spark_kafka_sink.config.format_arguments import FormatArguments
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
 from spark_kafka_sink.consumer.commits import Commits
@@ -245,6 +246,12 @@ class KafkaConsumer:
         *,
         columns: Sequence[str] | None = None,
         include_headers: bool = False,
+        key_format: str | None = None,
+        value_format: str | None = None,
+        key_schema: str | None = None,
+        value_schema: str | None = None,
+        schema_registry: Mapping[str, object] | None = None,
+        format_options: Mapping[str, object] | None = None,
     ) -> pa.Table:
         """Return all records that have been fetched as one Arrow table; see `poll`.
 
@@ -252,11 +259,24 @@ class KafkaConsumer:
         `timestampType` and `headers`; without it, there are all of them, `headers` only with
         `include_headers`. max.poll.records, deserializers and interceptors do not apply. The table
         has no rows if there were no records within `timeout` seconds.
+
+        `key_format`, `value_format`, `key_schema`, `value_schema`, `schema_registry` and
+        `format_options` give keys and values types, as in `read_arrow`. The latest schema is looked
+        up by the first call and kept, for the same arguments and topics, as long as the consumer
+        lives. A call may take longer than `timeout` when it asks the registry. It also raises
+        PayloadError for a malformed payload, once the records before it are returned: `seek` past
+        it to go on, or set `{"onDecodeError": "null"}`. After SchemaRegistryError the same records
+        come again.
         """
         check_columns(columns)
+        arguments = FormatArguments(
+            key_format, value_format, key_schema, value_schema, schema_registry, format_options
+        )
         with self._call():
             seconds = seconds_of(timeout)
-            table = self._polls.poll_arrow(seconds, columns, include_headers=include_headers)
+            table = self._polls.poll_arrow(
+                seconds, columns, include_headers=include_headers, arguments=arguments
+            )
         self._polls.is_taking = False
         return table
 

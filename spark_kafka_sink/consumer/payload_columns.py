@@ -6,28 +6,50 @@ read tries again: a payload that is malformed today is malformed tomorrow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import SIDES, OnDecodeError
-from spark_kafka_sink.errors import PayloadError
+from spark_kafka_sink.errors import KafkaError, PayloadError, SchemaError
+from spark_kafka_sink.formats.avro.columns import columns_of
+from spark_kafka_sink.formats.payload_decoder import payload_decoder
+from spark_kafka_sink.formats.payload_schemas import schemas_to_read
 from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.registry.framing import SCHEMA_ID_HEADERS, first_with_schema_id_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from spark_kafka_sink.config.format_options import Side
+    from spark_kafka_sink.config.format_arguments import CallFormats
+    from spark_kafka_sink.config.format_options import FormatOptions, Side
+    from spark_kafka_sink.config.registry_settings import RegistrySettings
     from spark_kafka_sink.formats.payload_decoder import Decoded, Malformed, PayloadDecoder
+    from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.model import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 #: The columns that a read with onDecodeError=null adds.
 DECODE_ERROR: Final = "decodeError"
 RAW: Final[dict[Side, str]] = {"key": "rawKey", "value": "rawValue"}
 _ADDED: Final = (DECODE_ERROR, *RAW.values())
+
+
+class Values(NamedTuple):
+    """The values of consecutive records."""
+
+    batches: list[pa.RecordBatch]
+    #: The first record that is left; None if there is none.
+    next_offset: int | None
+    #: Why it has no values; None if there was no room for them.
+    error: KafkaError | None
+    #: The memory that they take, in bytes.
+    size: int
 
 
 class PayloadColumns:
@@ -40,7 +62,8 @@ class PayloadColumns:
         on_error: OnDecodeError = OnDecodeError.FAIL,
     ) -> None:
         """Yield batches of `schema`; a side without a decoder remains bytes."""
-        self._schema = schema
+        #: The columns of the batches.
+        self.schema = schema
         self._decoders = dict(decoders)
         self._on_error = on_error
         fields = [
@@ -63,6 +86,40 @@ class PayloadColumns:
         for side in self._decoders:
             _refuse_id_headers(batch, side, place)
         yield from self._decoded(batch, list(self._decoders), {}, {}, place)
+
+    def values(
+        self, batches: Sequence[pa.RecordBatch], place: TopicPartition, most_bytes: float
+    ) -> Values:
+        """Return the values of some batches of `raw_schema`, up to an error, if there is one.
+
+        Once they take `most_bytes`, no further ones are decoded.
+        """
+        typed: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            error: KafkaError | None = None
+            first, end = 0, batch.num_rows
+            while first < end and size < most_bytes:
+                try:
+                    for part in self.batches(batch.slice(first, end - first), place):
+                        typed.append(part)
+                        first += part.num_rows
+                        size += part.nbytes
+                        if size >= most_bytes:
+                            break
+                except PayloadError as raised:
+                    # Those before it, among which there may be another one, on the other side.
+                    error = raised
+                    end = pc.index(batch.column("offset"), raised.offset).as_py()
+                except KafkaError as raised:
+                    error = raised
+                    break
+            if first < batch.num_rows:
+                is_before = isinstance(error, PayloadError) and first < end
+                return Values(
+                    typed, batch.column("offset")[first].as_py(), None if is_before else error, size
+                )
+        return Values(typed, None, None, size)
 
     def _decoded(
         self,
@@ -100,11 +157,79 @@ class PayloadColumns:
         if self._on_error is OnDecodeError.NULL:
             columns |= _error_columns(batch, malformed)
         arrays = []
-        for field in self._schema:
+        for field in self.schema:
             column = columns.get(field.name)
             column = batch.column(field.name) if column is None else column
             arrays.append(with_type(column, field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def payload_columns(
+    formats: FormatOptions,
+    registry: RegistrySettings | None,
+    columns: pa.Schema,
+    schemas: Mapping[Side, PayloadSchema],
+) -> PayloadColumns:
+    """Return the typed columns of a read by their schemas; sides that are no columns are skipped.
+
+    Raises SchemaError for a column that its schema does not have.
+    """
+    decoders = {
+        side.side: payload_decoder(
+            side,
+            schemas[side.side],
+            columns.field(side.side).type,
+            registry,
+            formats.evolution,
+        )
+        for side in formats.sides
+        if side.side in columns.names
+    }
+    return PayloadColumns(columns, decoders, formats.on_decode_error)
+
+
+def resolved_columns(
+    call: CallFormats,
+    columns: Sequence[str] | None,
+    topics: Sequence[str] | None,
+    *,
+    include_headers: bool = False,
+) -> PayloadColumns | None:
+    """Return the typed columns of a read outside of Spark; None if all of them are bytes.
+
+    The registry is asked for the schemas of those sides that are selected. `columns` may name the
+    columns of malformed payloads, which are added otherwise. `topics` is None if a pattern selects
+    them. Raises ConfigError, SchemaError or SchemaRegistryError.
+    """
+    added = _ADDED if call.formats.has_error_columns else ()
+    records = None if columns is None else [name for name in columns if name not in added]
+    raw = arrow_schema(records, include_headers=include_headers)
+    formats = replace(
+        call.formats,
+        key=call.formats.key if "key" in raw.names else None,
+        value=call.formats.value if "value" in raw.names else None,
+    )
+    if not formats.sides:
+        return None
+    schemas = schemas_to_read(formats, call.registry, topics)
+    for side, schema in schemas.items():
+        logger.info("reads %ss by %s", side, schema)
+    types: dict[str, Any] = {
+        side: columns_of(schema.parsed()).type for side, schema in schemas.items()
+    }
+    fields = {field.name: field.with_type(types.get(field.name, field.type)) for field in raw}
+    if added:
+        fields |= {
+            name: pa.field(name, pa.string() if name == DECODE_ERROR else pa.binary())
+            for name in added
+        }
+    names = list(raw.names if columns is None else columns)
+    for name in added:
+        if names.count(name) > 1:
+            raise SchemaError(f"the column {name!r} is selected twice: remove one of them")
+    names += [name for name in added if name not in names]
+    typed = pa.schema([fields[name] for name in names])
+    return payload_columns(formats, call.registry, typed, schemas)
 
 
 def with_type(values: Any, wanted: Any) -> Any:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spark_kafka_sink.consumer.group.group_member import Assign
 from spark_kafka_sink.consumer.group.group_requests import CompleteJoin, LeaveOperation
+from spark_kafka_sink.consumer.payload_columns import PayloadColumns, resolved_columns
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords, RecordDecoders
 from spark_kafka_sink.consumer.subscription.partition_state import FetchPosition
@@ -24,8 +25,9 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPart
 from spark_kafka_sink.record.arrow.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
+    from spark_kafka_sink.config.format_arguments import FormatArguments
     from spark_kafka_sink.consumer.commits import Commits, Offsets
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
     from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: How many arguments of `poll_arrow` have their schemas kept.
+_MOST_PAYLOADS: Final = 100
 #: Seconds after which an iteration does again all that a poll does.
 _CALM_SECONDS: Final = 0.01
 #: The wait, at the end of a `close`, for those who are told of it.
@@ -65,11 +69,16 @@ class Polls:
         )
         #: The fetch that is being read, and its records.
         self._reading: tuple[CompletedFetch, FetchedRecords] | None = None
-        #: An error that the next poll raises: of the record at an offset of a partition.
-        self._postponed: tuple[TopicPartition, int, KafkaError] | None = None
+        #: An error that the next poll raises: of the record at an offset of a partition, and for
+        #: which columns, if it is one of its payload.
+        self._postponed: tuple[TopicPartition, int, KafkaError, PayloadColumns | None] | None = None
+        #: The typed columns that the current poll returns, if any.
+        self._asked: PayloadColumns | None = None
         #: Whether records are being taken that have not reached the user. The last call clears it
         #: when nothing that Ctrl-C may interrupt comes before its return.
         self.is_taking = False
+        #: The typed columns of `poll_arrow`, by its arguments and the topics.
+        self._payloads: dict[Hashable, PayloadColumns | None] = {}
         #: How much larger than its bytes the last answer for Arrow was in memory.
         self._inflation = 1.0
         #: Whether there is room for another fetch, which the network thread does not know yet.
@@ -106,12 +115,58 @@ class Polls:
         self._calm_until = 0.0
 
     def poll_arrow(
-        self, timeout: float, columns: Sequence[str] | None, *, include_headers: bool
+        self,
+        timeout: float,
+        columns: Sequence[str] | None,
+        *,
+        include_headers: bool,
+        arguments: FormatArguments,
     ) -> pa.Table:
         """Return all records that have been fetched, as one table."""
-        schema = arrow_schema(columns, include_headers=include_headers)
-        batches = self._wait_for(partial(self._take_arrow, schema), timeout)
+        payloads = (
+            self._payload_columns(arguments, columns, include_headers=include_headers)
+            if arguments.are_given
+            else None
+        )
+        schema = (
+            arrow_schema(columns, include_headers=include_headers)
+            if payloads is None
+            else payloads.schema
+        )
+        self._asked = payloads
+        try:
+            batches = self._wait_for(partial(self._take_arrow, schema, payloads), timeout)
+        finally:
+            self._asked = None
         return pa.Table.from_batches(batches or [], schema)
+
+    def _payload_columns(
+        self, arguments: FormatArguments, columns: Sequence[str] | None, *, include_headers: bool
+    ) -> PayloadColumns | None:
+        """Return the typed columns for a poll; their schemas are looked up by the first one."""
+        self._check_subscribed()
+        with self._context.lock:
+            topics = self._topics()
+        names = None if columns is None else tuple(columns)
+        key = arguments.key(), names, include_headers, topics
+        if key not in self._payloads:
+            payloads = resolved_columns(
+                arguments.of_read(), columns, topics, include_headers=include_headers
+            )
+            if len(self._payloads) >= _MOST_PAYLOADS:
+                del self._payloads[next(iter(self._payloads))]
+            self._payloads[key] = payloads
+        return self._payloads[key]
+
+    def _topics(self) -> tuple[str, ...] | None:
+        """Return the topics that are read; None if a pattern selects them. Needs the lock."""
+        subscription = self._subscriptions.subscription
+        if subscription.type is SubscriptionType.USER_ASSIGNED:
+            assigned = self._subscriptions.assigned_partitions
+            return tuple(sorted({partition.topic for partition in assigned}))
+        if subscription.type is SubscriptionType.AUTO_TOPICS:
+            return tuple(sorted(subscription.topics))
+        return None
 
     def settle(self) -> None:
         """Begin a call of the user's: the records of the last one were returned, or come again.
@@ -398,7 +453,9 @@ class Polls:
             self._has_room = False
             self._context.wake()
 
-    def _take_arrow(self, schema: pa.Schema) -> list[pa.RecordBatch] | None:
+    def _take_arrow(
+        self, schema: pa.Schema, payloads: PayloadColumns | None
+    ) -> list[pa.RecordBatch] | None:
         """Return all that was fetched, as far as it fits into memory; None if that is nothing."""
         taken: list[tuple[CompletedFetch, FetchedRecords]] = []
         error: KafkaError | None = None
@@ -424,7 +481,7 @@ class Polls:
                     taken.append((fetch, records))
                 self._drop(fetch)
         self._offer_room()
-        batches, failed = self._decode_arrow(taken, schema)
+        batches, failed = self._decode_arrow(taken, schema, payloads)
         if batches:
             return batches
         error = error or failed
@@ -434,7 +491,10 @@ class Polls:
         return None
 
     def _decode_arrow(
-        self, taken: Sequence[tuple[CompletedFetch, FetchedRecords]], schema: pa.Schema
+        self,
+        taken: Sequence[tuple[CompletedFetch, FetchedRecords]],
+        schema: pa.Schema,
+        payloads: PayloadColumns | None,
     ) -> tuple[list[pa.RecordBatch], KafkaError | None]:
         """Decode as many records as fit into memory; the rest is fetched again."""
         batches: list[pa.RecordBatch] = []
@@ -443,21 +503,36 @@ class Polls:
         read_bytes = 0
         for fetch, records in taken:
             failed: KafkaError | None = None
+            #: Where to go on, if not all records that were decoded have values.
+            next_offset: int | None = None
             if left_bytes > 0:
                 fetch.bytes_read = records.size
                 read_bytes += records.size
             try:
-                while not records.is_exhausted and left_bytes > 0:
-                    decoded = records.take_arrow(schema, max_bytes=left_bytes)
+                while not records.is_exhausted and left_bytes > 0 and next_offset is None:
+                    decoded = records.take_arrow(
+                        schema if payloads is None else payloads.raw_schema, max_bytes=left_bytes
+                    )
                     left_bytes -= records.taken_bytes
+                    if payloads is not None:
+                        values = payloads.values(decoded, fetch.partition, left_bytes)
+                        decoded, next_offset = values.batches, values.next_offset
+                        failed, left_bytes = values.error, left_bytes - values.size
+                        error = error or failed
                     fetch.records_read += sum(batch.num_rows for batch in decoded)
                     batches += decoded
             except KafkaError as raised:
                 failed = raised
                 error = error or raised
             with self._context.lock:
-                if not records.is_exhausted:
-                    self._go_back(fetch, records, failed)
+                if next_offset is not None or not records.is_exhausted:
+                    is_of_payload = next_offset is not None
+                    self._go_back(
+                        fetch.partition,
+                        records,
+                        records.next_offset if next_offset is None else next_offset,
+                        None if failed is None else (failed, payloads if is_of_payload else None),
+                    )
                     records.close()
                 fetch.drain()
         if read_bytes:
@@ -465,26 +540,30 @@ class Polls:
         return batches, error
 
     def _go_back(
-        self, fetch: CompletedFetch, records: FetchedRecords, error: KafkaError | None
+        self,
+        partition: TopicPartition,
+        records: FetchedRecords,
+        offset: int,
+        error: tuple[KafkaError, PayloadColumns | None] | None,
     ) -> None:
         """Set the position to the next record, which was not returned; needs the lock.
 
         Its error, if any, is raised now or, if there are records to return, by the next call.
         """
-        partition = fetch.partition
         position = self._subscriptions.position_or_none(partition)
         if position is not None and position.offset == records.end_offset:
             # The records before it have not reached the user yet.
-            self._subscriptions.move_back(partition, position._replace(offset=records.next_offset))
+            self._subscriptions.move_back(partition, position._replace(offset=offset))
             if error is not None:
-                self._postponed = partition, records.next_offset, error
+                self._postponed = partition, offset, *error
 
     def _raise_postponed(self) -> None:
         """Raise the error of the last poll, unless the user has moved on; needs the lock."""
         if self._postponed is not None:
-            (partition, offset, error), self._postponed = self._postponed, None
+            (partition, offset, error, asked), self._postponed = self._postponed, None
             position = self._subscriptions.position_or_none(partition)
-            if position is not None and position.offset == offset:
+            is_there = position is not None and position.offset == offset
+            if is_there and (asked is None or asked is self._asked):
                 raise error
 
     # --- positions

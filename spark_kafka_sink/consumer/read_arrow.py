@@ -22,6 +22,7 @@ import pyarrow as pa
 from spark_kafka_sink.config.arguments import check_columns, check_items
 from spark_kafka_sink.config.config_def import INT_MAX, LONG_MAX
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
+from spark_kafka_sink.config.format_arguments import FormatArguments
 from spark_kafka_sink.config.offset_specs import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -31,6 +32,7 @@ from spark_kafka_sink.config.offset_specs import (
     check_same_partitions,
 )
 from spark_kafka_sink.consumer.consumer_client import ConsumerClient
+from spark_kafka_sink.consumer.payload_columns import PayloadColumns, resolved_columns
 from spark_kafka_sink.consumer.range_reader import (
     DEFAULT_POLL_TIMEOUT,
     DataLoss,
@@ -310,6 +312,12 @@ def read_arrow(
     include_headers: bool = False,
     fail_on_data_loss: bool = True,
     poll_timeout: float = DEFAULT_POLL_TIMEOUT,
+    key_format: str | None = None,
+    value_format: str | None = None,
+    key_schema: str | None = None,
+    value_schema: str | None = None,
+    schema_registry: Mapping[str, object] | None = None,
+    format_options: Mapping[str, object] | None = None,
     settings: Mapping[str, object] | None = None,
     **client_settings: object,
 ) -> pa.RecordBatchReader:
@@ -337,6 +345,13 @@ def read_arrow(
     `timestampType` and `headers`; without it, there are all of them, `headers` only with
     `include_headers`.
 
+    With `value_format="avro"` the column `value` has the type of a schema, and so has `key` with
+    `key_format`. `value_schema` (or `key_schema`) is "latest", "version:7", "id:42" or the text of
+    a schema; `schema_registry` has the settings of the Schema Registry (`{"url": ...}`), and
+    `format_options` all other options of formats by the names that they have in Spark, such as
+    `{"valueSubject": "orders", "onDecodeError": "null"}`. The latest schema is looked up once, by
+    this call.
+
     Records that were deleted in the meantime are an error; with `fail_on_data_loss=False` they are
     skipped, with a warning in the log. Without progress for `poll_timeout` seconds the read fails;
     `math.inf` is no limit.
@@ -345,10 +360,11 @@ def read_arrow(
     (`isolation_level="read_committed"`), or in `settings` by their own names.
 
     Raises TypeError for an argument of a wrong type, ConfigError for a wrong value, SchemaError for
-    an unknown column, BrokerError for a topic that does not exist, and NetworkError or
-    KafkaTimeoutError if no broker answers within default.api.timeout.ms, or within 3 seconds if
-    nothing listens at any address. Iterating the result raises DataLossError, CorruptRecordError,
-    BrokerError and KafkaTimeoutError.
+    an unknown column or a schema that cannot be read, SchemaRegistryError, BrokerError for a topic
+    that does not exist, and NetworkError or KafkaTimeoutError if no broker answers within
+    default.api.timeout.ms, or within 3 seconds if nothing listens at any address. Iterating the
+    result raises DataLossError, CorruptRecordError, BrokerError, KafkaTimeoutError and, for a
+    malformed payload, PayloadError.
     """
     config = consumer_config(bootstrap_servers, settings, client_settings)
     selected = selections(topic)
@@ -357,20 +373,43 @@ def read_arrow(
         for name, position in (("start", start), ("end", end))
     )
     check_columns(columns)
+    arguments = FormatArguments(
+        key_format, value_format, key_schema, value_schema, schema_registry, format_options
+    )
     _check_flag("include_headers", include_headers)
     _check_flag("fail_on_data_loss", fail_on_data_loss)
     _check_poll_timeout(poll_timeout)
-    schema = arrow_schema(columns, include_headers=include_headers)
+    payloads = _payload_columns(arguments, columns, selected, include_headers=include_headers)
+    schema = (
+        arrow_schema(columns, include_headers=include_headers)
+        if payloads is None
+        else payloads.schema
+    )
     with ConsumerClient(config) as client:
         ranges = _ranges(client, selected, first, last)
     read = partial(
         _read,
         ranges=ranges,
         schema=schema,
+        payloads=payloads,
         fail_on_data_loss=fail_on_data_loss,
         poll_timeout=poll_timeout,
     )
     return pa.RecordBatchReader.from_batches(schema, open_reads.add(OpenRead(config, read)))
+
+
+def _payload_columns(
+    arguments: FormatArguments,
+    columns: Sequence[str] | None,
+    selected: Collection[Selection],
+    *,
+    include_headers: bool,
+) -> PayloadColumns | None:
+    """Return the typed columns of a read; None if keys and values are bytes."""
+    if not arguments.are_given:
+        return None
+    topics = sorted(_topics(selected))
+    return resolved_columns(arguments.of_read(), columns, topics, include_headers=include_headers)
 
 
 def _ranges(
@@ -452,19 +491,25 @@ def _read(
     *,
     ranges: Sequence[PartitionRange],
     schema: pa.Schema,
+    payloads: PayloadColumns | None,
     fail_on_data_loss: bool,
     poll_timeout: float,
 ) -> Iterator[pa.RecordBatch]:
     with client:
         for partition_range in ranges:
-            yield from read_range(
+            batches = read_range(
                 client,
                 partition_range,
-                schema,
+                schema if payloads is None else payloads.raw_schema,
                 fail_on_data_loss=fail_on_data_loss,
                 on_data_loss=_warn,
                 poll_timeout=poll_timeout,
             )
+            if payloads is None:
+                yield from batches
+                continue
+            for batch in batches:
+                yield from payloads.batches(batch, partition_range.topic_partition)
 
 
 def _warn(loss: DataLoss) -> None:

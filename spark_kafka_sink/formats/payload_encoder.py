@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from spark_kafka_sink.config.format_options import Framing
 from spark_kafka_sink.errors import PayloadError
@@ -12,8 +14,14 @@ from spark_kafka_sink.formats.avro.encoder import Encoder
 from spark_kafka_sink.registry.framing import prefix
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.config.format_options import PayloadOptions
+    from collections.abc import Iterator, Mapping
+
+    from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions, Side
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
+
+#: How many rows are encoded at once: with payloads of up to 20 kB, Arrow's limit of 2 GB for a
+#: column is not reached.
+MOST_ROWS: Final = 100_000
 
 
 class PayloadEncoder:
@@ -44,3 +52,25 @@ class PayloadEncoder:
 def payload_encoder(side: PayloadOptions, schema: PayloadSchema, kind: Any) -> PayloadEncoder:
     """Return the encoder of one side, the same one for the same arguments; raises SchemaError."""
     return PayloadEncoder(side, schema, kind)
+
+
+def encoded(
+    batch: pa.RecordBatch,
+    schemas: Mapping[Side, PayloadSchema],
+    formats: FormatOptions,
+    first_row: int = 0,
+) -> Iterator[pa.RecordBatch]:
+    """Yield a batch with its keys and values encoded, in parts if it has many rows.
+
+    Raises PayloadError for a row that a schema does not have; `first_row` is the index of the first
+    one, for errors.
+    """
+    names = batch.schema.names
+    for start in range(0, max(batch.num_rows, 1), MOST_ROWS):
+        part = batch.slice(start, MOST_ROWS)
+        columns = part.columns
+        for side in formats.sides:
+            values = part.column(side.side)
+            encoder = payload_encoder(side, schemas[side.side], values.type)
+            columns[names.index(side.side)] = encoder.encode(values, first_row + start)
+        yield pa.RecordBatch.from_arrays(columns, names=names)

@@ -1,26 +1,32 @@
 """The schemas of keys and values that have a format, found before anything is read or written.
 
 In Spark the driver finds them. Tasks get a schema's text with its id, and ask the registry only for
-ids that they meet in payloads and do not know yet; a write needs none.
+ids that they meet in payloads and do not know yet; a write needs none. Nothing here needs the
+kernels, so that a driver does not load them.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.config.format_options import SubjectNameStrategy
 from spark_kafka_sink.errors import ConfigError, SchemaError, SchemaRegistryError
-from spark_kafka_sink.formats.avro.derived import record_name
+from spark_kafka_sink.formats.avro.derived import derive_schema, record_name
+from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.schema import are_equal, parse_schema
+from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.registry.rest_service import SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND
 from spark_kafka_sink.registry.schemas import Direction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions
+    import pyarrow as pa
+
+    from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions, Side
+    from spark_kafka_sink.config.registry_settings import RegistrySettings
     from spark_kafka_sink.formats.avro.schema import Schema
     from spark_kafka_sink.registry.client import SchemaRegistryClient
     from spark_kafka_sink.registry.schemas import RegisteredSchema
@@ -73,6 +79,14 @@ def parsed_schema(text: str, references: tuple[str, ...] = ()) -> Schema:
 # --- reading
 
 
+def schemas_to_read(
+    formats: FormatOptions, registry: RegistrySettings | None, topics: Sequence[str] | None
+) -> dict[Side, PayloadSchema]:
+    """Return the reader's schemas of keys and values that have a format; see `schema_to_read`."""
+    client = None if registry is None else registry_client(registry)
+    return {side.side: schema_to_read(side, client, topics) for side in formats.sides}
+
+
 def schema_to_read(
     side: PayloadOptions, client: SchemaRegistryClient | None, topics: Sequence[str] | None
 ) -> PayloadSchema:
@@ -114,6 +128,45 @@ def writers_schema(client: SchemaRegistryClient, schema_id: int, subject: str | 
 
 
 # --- writing
+
+
+def schemas_to_write(
+    types: Mapping[Side, pa.DataType],
+    formats: FormatOptions,
+    registry: RegistrySettings | None,
+    topic: str | None,
+    *,
+    is_dry_run: bool,
+) -> dict[Side, PayloadSchema]:
+    """Return the schemas of keys and values that have a format, and check their columns.
+
+    `types` are those of the columns, by their names; `topic` is None if a column names it. In a dry
+    run nothing is registered; whoever registers has made one before, so that nothing is registered
+    for a write that cannot be. Raises ConfigError, SchemaError or SchemaRegistryError.
+    """
+    client = None if registry is None else registry_client(registry)
+    for side in formats.sides:
+        if side.side not in types:
+            raise SchemaError(
+                f"{side.side}Format={side.format} needs a column {side.side!r}, and there is none: "
+                "add it, or remove the option"
+            )
+    schemas: dict[Side, PayloadSchema] = {}
+    for side in formats.sides:
+        kind = types[side.side]
+        schema = schema_to_write(
+            side, formats, client, topic, partial(derive_schema, kind), is_dry_run=is_dry_run
+        )
+        make_encode_plan(schema.parsed(), kind, side.side)
+        schemas[side.side] = schema
+    return schemas
+
+
+def shown_schemas(schemas: Mapping[Side, PayloadSchema]) -> tuple[str, ...]:
+    """Return a line for a report about each schema that a registry has."""
+    return tuple(
+        f"{side}s by {schema}" for side, schema in schemas.items() if schema.schema_id is not None
+    )
 
 
 def schema_to_write(

@@ -24,6 +24,7 @@ from weakref import WeakSet
 
 from spark_kafka_sink import display
 from spark_kafka_sink.config.arguments import check_group, check_transactional_id, offsets_of
+from spark_kafka_sink.config.format_arguments import FormatArguments
 from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import (
@@ -38,6 +39,7 @@ from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, Metri
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
 from spark_kafka_sink.network.network_thread import stop_if_forgotten
 from spark_kafka_sink.producer.batch.error_rules import about_row
+from spark_kafka_sink.producer.payload_writes import PayloadWrites
 from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.record_staging import MAX_LIGHT_BYTES, RecordStaging
 from spark_kafka_sink.producer.records.interceptors import ProducerRecord, resolve_interceptors
@@ -238,6 +240,7 @@ class KafkaProducer:
             ),
             interceptors=interceptors,
         )
+        self._payload_writes = PayloadWrites()
         # What `send` needs for each record, so that it looks up as little as possible.
         self._plain_topics = self._staging.plain_topics
         self._gatherer = core.gatherer
@@ -302,7 +305,18 @@ class KafkaProducer:
             self._gatherer.note_staged()
         return future
 
-    def send_arrow(self, data: Any, *, topic: str | None = None) -> FutureTableMetadata:
+    def send_arrow(
+        self,
+        data: Any,
+        *,
+        topic: str | None = None,
+        key_format: str | None = None,
+        value_format: str | None = None,
+        key_schema: str | None = None,
+        value_schema: str | None = None,
+        schema_registry: Mapping[str, object] | None = None,
+        format_options: Mapping[str, object] | None = None,
+    ) -> FutureTableMetadata:
         """Send all rows of an Arrow table, record batch or object that exports an Arrow stream.
 
         The columns of `data` are matched by name as in a Spark write (`value`, `key`, `topic`,
@@ -310,17 +324,31 @@ class KafkaProducer:
         that name. Returns when all rows are in batches, with a future of the acknowledgements of
         each partition.
 
-        Raises SchemaError for unsupported columns, RecordError for a row that cannot be sent (the
-        rows before it are sent), KafkaTimeoutError, and BrokerError for a topic that is refused.
+        With `value_format="avro"` the column `value` is encoded by a schema, and so is `key` with
+        `key_format`. `value_schema` (or `key_schema`) is "latest", "version:7", "id:42" or the text
+        of a schema; `schema_registry` has the settings of the Schema Registry (`{"url": ...}`), and
+        `format_options` all other options of formats by the names that they have in Spark, such as
+        `{"valueSubject": "orders", "autoRegisterSchemas": True}`. The schemas are looked up, or
+        registered, by the first call for a type of column, and kept as long as the producer lives;
+        the future's `schemas` names them.
+
+        Raises SchemaError for unsupported columns, RecordError for a row that cannot be sent,
+        PayloadError for one that a schema does not have (the rows before it may be sent),
+        SchemaRegistryError, KafkaTimeoutError, and BrokerError for a topic that is refused.
         max.block.ms limits the waits until rows are added to batches; then the limit starts again.
         """
         self._check_can_call()
         self._core.fail_if_not_ready_for_send()
         if topic is not None:
             check_place(topic, None)
+        arguments = FormatArguments(
+            key_format, value_format, key_schema, value_schema, schema_registry, format_options
+        )
+        given = record_batches(data)
+        batches, schemas = self._payload_writes.encoded(given, arguments, topic)
         parts = []
         first_row = 0
-        for batch in record_batches(data):
+        for batch in batches:
             columns = record_columns(batch, topic=topic, first_row=first_row)
             if columns.num_rows:
                 give_up_at = self._core.give_up_at()
@@ -333,7 +361,7 @@ class KafkaProducer:
                 write = partial(self._gatherer.write_table, columns)
                 parts += self._write(write, columns, counts, first_row, give_up_at)
             first_row += batch.num_rows
-        return FutureTableMetadata(self._staging, parts)
+        return FutureTableMetadata(self._staging, parts, schemas)
 
     def append(self, columns: RecordColumns, *, first_row: int = 0) -> None:
         """Write all rows of `columns`; return when they are in batches, not when they are sent.

@@ -44,7 +44,8 @@ LAYERS: dict[str, frozenset[str]] = {
     "network": _BOTTOM | {"config", "protocol", "security"},
     # HTTP over TLS is all that it shares with the connections to brokers.
     "registry": _BOTTOM | {"config", "security", "network.http_client", "network.tls_contexts"},
-    "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
+    "producer": _BOTTOM
+    | {"network", "record", "protocol", "config", "metrics", "formats", "registry"},
     "consumer": _BOTTOM
     | {"network", "record", "protocol", "config", "metrics", "formats", "registry"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config"},

@@ -281,9 +281,17 @@ class FutureTableMetadata:
     2
     """
 
-    def __init__(self, producer: RecordStaging, parts: Sequence[TablePart]) -> None:
+    def __init__(
+        self,
+        producer: RecordStaging,
+        parts: Sequence[TablePart],
+        schemas: tuple[str, ...] = (),
+    ) -> None:
         self.producer = producer
         self._parts = parts
+        #: The schemas by which keys and values were encoded, such as "values by schema 7 (subject
+        #: orders-value, version 1)".
+        self.schemas = schemas
 
     def done(self) -> bool:
         """Return whether every batch with rows of the table has ended."""

@@ -131,12 +131,12 @@ def check_write(
     report_path = check_report_path(options)
     schemas = {}
     if options.formats.sides:
-        from spark_kafka_sink.spark.sink.payload_writes import schemas_to_write
+        from spark_kafka_sink.spark.sink.payload_writes import schemas_of_write
 
-        schemas = schemas_to_write(schema, options, columns.topic, is_dry_run=True)
+        schemas = schemas_of_write(schema, options, columns.topic, is_dry_run=True)
     partitions = check_cluster(options, columns.topic, is_dry_run=is_dry_run)
     if options.formats.auto_register and not is_dry_run:
-        schemas = schemas_to_write(schema, options, columns.topic, is_dry_run=False)
+        schemas = schemas_of_write(schema, options, columns.topic, is_dry_run=False)
     return CheckedWrite(
         options=options,
         schema=columns,

@@ -10,19 +10,14 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.types import StructType
 
 from spark_kafka_sink.config.format_options import SIDES
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.formats.avro.derived import derive_schema
-from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
-from spark_kafka_sink.formats.payload_schemas import PayloadSchema, schema_to_write
-from spark_kafka_sink.registry.client import registry_client
+from spark_kafka_sink.formats.payload_schemas import PayloadSchema, schemas_to_write
 from spark_kafka_sink.spark.announcements import announce, report_logger
 from spark_kafka_sink.spark.arrow_types import arrow_columns
 from spark_kafka_sink.spark.report_store import driver_directory, replace_file
@@ -30,6 +25,7 @@ from spark_kafka_sink.spark.report_store import driver_directory, replace_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import pyarrow as pa
     from pyspark.sql.types import StructField
 
     from spark_kafka_sink.config.format_options import FormatOptions, Side
@@ -45,34 +41,17 @@ _DIRECTORY: Final = "spark-kafka-sink-schemas"
 # --- on the driver
 
 
-def schemas_to_write(
+def schemas_of_write(
     columns: StructType, options: SinkOptions, topic: str | None, *, is_dry_run: bool
 ) -> dict[Side, PayloadSchema]:
-    """Return the schemas of keys and values that have a format, and check their columns.
-
-    `topic` is None if a column names it. In a dry run nothing is registered; whoever registers has
-    made one before, so that nothing is registered for a write that cannot be. Raises ConfigError,
-    SchemaError or SchemaRegistryError.
-    """
+    """Return the schemas of keys and values that have a format; see `schemas_to_write`."""
     formats = options.formats
-    client = None if options.registry is None else registry_client(options.registry)
-    types = {}
-    for side in formats.sides:
-        if side.side not in columns.names:
-            raise SchemaError(
-                f"{side.side}Format={side.format} needs a column {side.side!r}, and there is none: "
-                "add it, or remove the option"
-            )
-        types[side.side] = _arrow_type(columns[side.side])
-    schemas: dict[Side, PayloadSchema] = {}
-    for side in formats.sides:
-        kind = types[side.side]
-        schema = schema_to_write(
-            side, formats, client, topic, partial(derive_schema, kind), is_dry_run=is_dry_run
-        )
-        make_encode_plan(schema.parsed(), kind, side.side)
-        schemas[side.side] = schema
-    return schemas
+    types = {
+        side.side: _arrow_type(columns[side.side])
+        for side in formats.sides
+        if side.side in columns.names
+    }
+    return schemas_to_write(types, formats, options.registry, topic, is_dry_run=is_dry_run)
 
 
 def _arrow_type(column: StructField) -> pa.DataType:
@@ -102,7 +81,7 @@ class StreamSchemas:
     def of(
         self, token: str, columns: StructType, options: SinkOptions, topic: str | None
     ) -> dict[Side, PayloadSchema]:
-        """Return the schemas of a stream; raises what `schemas_to_write` does."""
+        """Return the schemas of a stream; raises what `schemas_of_write` does."""
         with self._lock:
             schemas = self._schemas.get(token)
             if schemas is not None:
@@ -120,9 +99,9 @@ def _resolved(
     token: str, columns: StructType, options: SinkOptions, topic: str | None
 ) -> dict[Side, PayloadSchema]:
     """Resolve the schemas of a stream, keep them, and print those that the user did not choose."""
-    schemas = schemas_to_write(columns, options, topic, is_dry_run=True)
+    schemas = schemas_of_write(columns, options, topic, is_dry_run=True)
     if options.formats.auto_register:
-        schemas = schemas_to_write(columns, options, topic, is_dry_run=False)
+        schemas = schemas_of_write(columns, options, topic, is_dry_run=False)
     for side in options.formats.sides:
         if side.schema.kind == "latest":
             announce(report_logger, f"Kafka: writes {side.side}s by {schemas[side.side]}")
@@ -171,22 +150,16 @@ stream_schemas: Final = StreamSchemas()
 # --- in the tasks
 
 
-def encoded(
+def encoded_task(
     batches: Iterator[pa.RecordBatch], schemas: Mapping[Side, PayloadSchema], formats: FormatOptions
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a task with their keys and values encoded.
 
     Raises PayloadError for a row that a schema does not have, with its index in the task.
     """
-    from spark_kafka_sink.formats.payload_encoder import payload_encoder
+    from spark_kafka_sink.formats.payload_encoder import encoded
 
     first_row = 0
     for batch in batches:
-        names, columns = batch.schema.names, batch.columns
-        for side in formats.sides:
-            schema = schemas[side.side]
-            values = batch.column(side.side)
-            payloads = payload_encoder(side, schema, values.type).encode(values, first_row)
-            columns[names.index(side.side)] = payloads
-        yield pa.RecordBatch.from_arrays(columns, names=names)
+        yield from encoded(batch, schemas, formats, first_row)
         first_row += batch.num_rows

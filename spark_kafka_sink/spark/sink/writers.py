@@ -128,10 +128,13 @@ class SinkWriter:
         started_at = time.monotonic()
         context = task_context()
         batches = self._with_progress(batches, context.partitionId())
+        shown: tuple[str, ...] = ()
         if self._schemas:
-            from spark_kafka_sink.spark.sink.payload_writes import encoded
+            from spark_kafka_sink.formats.payload_schemas import shown_schemas
+            from spark_kafka_sink.spark.sink.payload_writes import encoded_task
 
-            batches = encoded(batches, self._schemas, self._options.formats)
+            batches = encoded_task(batches, self._schemas, self._options.formats)
+            shown = shown_schemas(self._schemas)
         planned = self._planned
         transactional = None
         if planned is None:
@@ -154,11 +157,7 @@ class SinkWriter:
             query_id=query_id,
             started_at=asked_at,
             times=written.times_since(started_at),
-            schemas=tuple(
-                f"{side}s by {schema}"
-                for side, schema in (self._schemas or {}).items()
-                if schema.schema_id is not None
-            ),
+            schemas=shown,
             transactional=transactional,
         )
 

@@ -1,8 +1,8 @@
-"""Keys and values that have a format: their schemas on the driver, their columns in the tasks.
+"""Keys and values that have a format: their schemas, and the types of their columns in Spark.
 
-`latest` is resolved once, when Spark asks for the columns; what was found reaches the tasks with
-the reader. A task asks the registry only for ids that it meets in payloads and does not know yet.
-Only tasks need the kernels, so that only they load them.
+`latest` is resolved once, on the driver, when Spark asks for the columns; what was found reaches
+the tasks with the reader. They decode (`consumer.payload_columns`), and ask the registry only for
+ids that they meet in payloads and do not know yet.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from spark_kafka_sink.config.source_options import topics_of
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.narrowing import narrowed
-from spark_kafka_sink.formats.payload_schemas import schema_to_read
-from spark_kafka_sink.registry.client import registry_client
+from spark_kafka_sink.formats.payload_schemas import schemas_to_read
 from spark_kafka_sink.spark.announcements import announce, report_logger
 from spark_kafka_sink.spark.arrow_types import arrow_columns
 
@@ -29,11 +28,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.registry_settings import RegistrySettings
-    from spark_kafka_sink.config.source_options import SourceOptions
-    from spark_kafka_sink.consumer.payload_columns import PayloadColumns
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
-
-# --- on the driver
 
 
 def resolved(
@@ -43,13 +38,10 @@ def resolved(
 
     Raises ConfigError, SchemaError or SchemaRegistryError.
     """
-    topics = topics_of(options)
-    client = None if registry is None else registry_client(registry)
-    schemas = {}
+    schemas = schemas_to_read(formats, registry, topics_of(options))
     for side in formats.sides:
-        schema = schemas[side.side] = schema_to_read(side, client, topics)
         if side.schema.kind == "latest":
-            announce(report_logger, f"Kafka: reads {side.side}s by {schema}")
+            announce(report_logger, f"Kafka: reads {side.side}s by {schemas[side.side]}")
     return schemas
 
 
@@ -104,27 +96,3 @@ def check_types(columns: StructType, schemas: Mapping[Side, PayloadSchema]) -> N
     for side, schema in schemas.items():
         if side in asked.names:
             narrowed(schema.parsed(), asked.field(side).type, side)
-
-
-# --- in the tasks
-
-
-def payload_columns(
-    options: SourceOptions, columns: pa.Schema, schemas: Mapping[Side, PayloadSchema]
-) -> PayloadColumns:
-    """Return the typed columns of a task's read."""
-    from spark_kafka_sink.consumer.payload_columns import PayloadColumns
-    from spark_kafka_sink.formats.payload_decoder import payload_decoder
-
-    decoders = {
-        side.side: payload_decoder(
-            side,
-            schemas[side.side],
-            columns.field(side.side).type,
-            options.registry,
-            options.formats.evolution,
-        )
-        for side in options.formats.sides
-        if side.side in columns.names
-    }
-    return PayloadColumns(columns, decoders, options.formats.on_decode_error)

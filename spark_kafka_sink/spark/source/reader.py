@@ -137,9 +137,11 @@ class TaskReader:
         columns = arrow_columns(self._columns)
         payloads = None
         if self._schemas:
-            from spark_kafka_sink.spark.source.payload_reads import payload_columns
+            from spark_kafka_sink.consumer.payload_columns import payload_columns
 
-            payloads = payload_columns(self._options, columns, self._schemas)
+            payloads = payload_columns(
+                self._options.formats, self._options.registry, columns, self._schemas
+            )
         with client_cache().borrow(self._options.consumer) as client:
             batches = read_range(
                 client,

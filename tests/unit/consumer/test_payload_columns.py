@@ -9,7 +9,7 @@ import pytest
 
 from spark_kafka_sink.config.format_options import OnDecodeError
 from spark_kafka_sink.consumer.payload_columns import PayloadColumns, with_type
-from spark_kafka_sink.errors import PayloadError
+from spark_kafka_sink.errors import PayloadError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.schema import parse_schema
 from spark_kafka_sink.formats.payload_decoder import PayloadDecoder
 from spark_kafka_sink.model import TopicPartition
@@ -186,3 +186,59 @@ def test_an_array_gets_another_type_of_the_same_values(first, second, begin, end
     changed.validate(full=True)
     assert second == changed.type
     assert values.to_pylist() == changed.to_pylist()
+
+
+def values(columns, raws, most_bytes=1 << 30):
+    """Return the rows, the next offset and the error of some raw batches."""
+    found = columns.values(raws, PLACE, most_bytes)
+    rows = [row for out in found.batches for row in out.to_pylist()]
+    return rows, found.next_offset, found.error
+
+
+ONE, TWO = (text("a"), prefix(1) + b"\x02"), (text("b"), prefix(1) + b"\x04")
+BAD = (text("c"), prefix(1))
+PAIR = pa.schema([("key", pa.string()), ("value", pa.int64())])
+ROW_ONE, ROW_TWO = {"key": "a", "value": 1}, {"key": "b", "value": 2}
+
+
+def test_values_of_several_batches_are_returned():
+    """Nothing is left."""
+    columns = PayloadColumns(PAIR, decoders())
+    raws = [batch(columns, [ONE]), batch(columns, [TWO])]
+    assert ([ROW_ONE, ROW_TWO], None, None) == values(columns, raws)
+
+
+def test_values_end_where_their_memory_does():
+    """A part is returned whole, and the next offset says where to go on, without an error."""
+    columns = PayloadColumns(PAIR, decoders(most_bytes=16))
+    raws = [batch(columns, [ONE, TWO, BAD])]
+    assert ([ROW_ONE], 11, None) == values(columns, raws, most_bytes=1)
+    assert ([], 10, None) == values(columns, raws, most_bytes=0)
+
+
+@pytest.mark.parametrize("most_bytes", [16, 1 << 20])
+def test_values_end_before_a_malformed_payload(most_bytes):
+    """Those before it are returned, however they are divided, and those behind it are not."""
+    columns = PayloadColumns(PAIR, decoders(most_bytes))
+    rows, offset, error = values(columns, [batch(columns, [ONE, TWO, BAD, ONE])])
+    assert ([ROW_ONE, ROW_TWO], 12) == (rows, offset)
+    assert (PayloadError, 12) == (type(error), error.offset)
+
+
+def test_values_end_before_the_first_malformed_payload_of_both_sides():
+    """Keys are decoded first, but a value before the malformed key is malformed, too."""
+    columns = PayloadColumns(PAIR, decoders())
+    bad_key = (b"\x09", ONE[1])
+    rows, offset, error = values(columns, [batch(columns, [ONE, BAD, bad_key])])
+    assert ([ROW_ONE], 11, "value") == (rows, offset, error.field)
+
+
+def test_values_end_before_an_error_of_the_registry():
+    """It has no offset: what is decoded together with its record comes again."""
+
+    def away(schema_id):
+        raise SchemaRegistryError(f"no answer about {schema_id}")
+
+    columns = PayloadColumns(PAIR, {**decoders(), "value": PayloadDecoder(LONG, away)})
+    rows, offset, error = values(columns, [batch(columns, [ONE, TWO])])
+    assert ([], 10, "no answer about 1") == (rows, offset, str(error))
