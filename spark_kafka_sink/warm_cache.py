@@ -37,6 +37,7 @@ INTERRUPTED: Final = 130
 _MODULES: Final = (
     "formats.avro.decode_kernel",
     "formats.avro.encode_kernel",
+    "formats.columnar.output_kernel",
     "record.kernel.decode_kernel",
     "record.kernel.kernel",
     "record.kernel.kernel_objects",

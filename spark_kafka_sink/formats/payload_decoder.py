@@ -22,12 +22,13 @@ from spark_kafka_sink.config.format_options import EvolutionMode, Framing
 from spark_kafka_sink.display import listed
 from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
-from spark_kafka_sink.formats.avro.decoder import MOST_BYTES, Decoder
+from spark_kafka_sink.formats.avro.decoder import Decoder
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder
 from spark_kafka_sink.formats.avro.narrowing import narrowed, unread_parts
 from spark_kafka_sink.formats.avro.plan import make_plan
 from spark_kafka_sink.formats.avro.schema import Primitive
+from spark_kafka_sink.formats.columnar.batch_decoder import MOST_BYTES
 from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError, writers_schema
 from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.registry.framing import PREFIX_BYTES, Unframed, schema_ids, why_unframed

@@ -108,8 +108,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "arrow": (TOP, "kernel"),
     },
     "formats": {
-        "avro": (),
-        TOP: ("avro",),
+        "columnar": (),
+        "avro": ("columnar",),
+        TOP: ("columnar", "avro"),
     },
     "admin": {
         "terminal": (),
@@ -183,7 +184,9 @@ MOST_LINES = 1000
 FEWEST_LINES = 100
 #: A subject of handlers and the messages of an API have a module of their own, and so has a part
 #: of a kernel, which is compiled by itself.
-_ONE_MODULE_EACH = frozenset({"devbroker/handlers", "protocol/messages", "record/kernel"})
+_ONE_MODULE_EACH = frozenset(
+    {"devbroker/handlers", "protocol/messages", "record/kernel", "formats/columnar"}
+)
 #: Public: users name their classes in partition.assignment.strategy, as they do other assignors.
 STAND_ALONE = frozenset(
     {

@@ -10,8 +10,7 @@ A general union is a struct with a member for each branch but null. One of them 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -29,11 +28,11 @@ from spark_kafka_sink.formats.avro.schema import (
     Union,
     shortened,
 )
+from spark_kafka_sink.formats.columnar.columns import MOST_COLUMNS, MOST_DIGITS, Column
 
-Kind: TypeAlias = Literal["null", "boolean", "number", "bytes", "decimal", "list", "map", "struct"]
+if TYPE_CHECKING:
+    from spark_kafka_sink.formats.columnar.columns import Kind
 
-MOST_COLUMNS: Final = 10_000
-MOST_DIGITS: Final = 38
 _MICROSECONDS: Final = pa.timestamp("us")
 _INSTANT: Final = pa.timestamp("us", tz="UTC")
 _PRIMITIVES: Final[dict[str, tuple[Kind, Any]]] = {
@@ -65,24 +64,6 @@ _SPARK_TYPES: Final[dict[tuple[str, str], Any]] = {
     ("long", "interval day to second"): pa.duration("us"),
     ("long", "time(6)"): pa.time64("us"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of Arrow, and its children: items, key and value, or members."""
-
-    kind: Kind
-    #: A `pyarrow.DataType`.
-    type: Any
-    nullable: bool
-    #: Its number, in the order in which a walk meets columns before their children.
-    slot: int
-    children: tuple[Column, ...] = ()
-    #: For each branch of the union that the column is for, its member, or None for null.
-    #: A union that has one branch beside null, or is a promotion, has no members.
-    members: tuple[Column | None, ...] = ()
-    #: One past the slots of the column and all below it.
-    end: int = 0
 
 
 def columns_of(schema: Schema) -> Column:

@@ -1,198 +1,55 @@
-"""Decode batches of Avro payloads into Arrow arrays, with the compiled kernel.
-
-An output has `MOST_BYTES` at most, counted as the values that rows take in memory, and not what is
-allocated for them. The buffers grow twofold as they fill, so twice as much is allocated at most,
-and some hundred bytes for each column, besides the copy of a buffer while that grows; in the end
-they shrink to what is used. A row that does not fit beside those before it begins the next output,
-and only a row that is too large for an output of its own is refused.
-"""
+"""Decode batches of Avro payloads into Arrow arrays, with the compiled kernel."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from spark_kafka_sink.formats.avro.decode_kernel import (
-    NOT_BEGUN,
     TASK_DTYPE,
     TOO_SHORT,
     Failure,
-    Shape,
-    Slot,
-    Status,
     decode_payloads,
-    find_repeated_keys,
-    forget_row,
-    kept_counters,
 )
 from spark_kafka_sink.formats.avro.interpreter import Interpreter, Stop
-from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK, MAX_INT64
+from spark_kafka_sink.formats.columnar.batch_decoder import MOST_BYTES, Batch, BatchDecoder
+from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy.typing as npt
 
-    from spark_kafka_sink.formats.avro.columns import Column
     from spark_kafka_sink.formats.avro.plan import Plan
-
-#: The most bytes of an output; a batch that becomes more is given out as several.
-MOST_BYTES: Final = 64 << 20
-#: An output must be smaller than this: its offsets have 32 bits, and its buffers grow twofold.
-_TOO_MANY_BYTES: Final = 1 << 30
-#: The part of an output that is allocated for fixed sizes before it is used, and again for texts.
-_EXPECTED_PART: Final = 4
-#: Bytes that a buffer of texts has at first: beyond what is expected, and at least.
-_MORE_BYTES: Final = 1024
-_FEW_BYTES: Final = 64
-_OFFSET_BYTES: Final = 4
-#: What a key of a map costs beside its own bytes: its places in the table that finds repeated keys.
-_KEY_COST: Final = 16
-#: The hashes of keys depend on it, so that payloads cannot be made of keys that collide.
-_SEED: Final = int.from_bytes(os.urandom(8), "little", signed=True)
-_GROWING: Final = {Status.GROW: Slot.CAPACITY, Status.GROW_BYTES: Slot.BYTES_CAPACITY}
-_SHAPES: Final = {
-    "null": Shape.STRUCT,
-    "struct": Shape.STRUCT,
-    "bytes": Shape.TEXT,
-    "list": Shape.LIST,
-    "map": Shape.LIST,
-    "boolean": 1,
-    "decimal": 16,
-}
+    from spark_kafka_sink.formats.columnar.output_kernel import Status
 
 
-class Output(NamedTuple):
-    """Rows of a batch."""
+class Decoder(BatchDecoder):
+    """Decodes batches by one plan; `value` is what errors call the value.
 
-    #: The position of the first row in the batch.
-    first: int
-    #: A `pyarrow.Array` of the type of the plan's column.
-    values: Any
-    #: Why rows, by their positions in the batch, are malformed; they are null in `values`.
-    malformed: dict[int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A batch that is being decoded, and the memory whose addresses are in the task."""
-
-    task: npt.NDArray[np.void]
-    payloads: Any
-    offsets: npt.NDArray[np.int32]
-    nulls: npt.NDArray[np.uint8]
-    failures: npt.NDArray[np.int32]
-    lists: npt.NDArray[np.int64]
-
-    @property
-    def row(self) -> int:
-        """The next row."""
-        return int(self.task["row"][0])
-
-
-class Decoder:
-    """Decodes batches by one plan. Any thread may use it, also several at once.
-
-    An output has `most_bytes` at most, a number below 2^30. `value` is what errors call the value,
-    before the path of the field in it.
+    The path of the field in it follows.
     """
 
+    failure_numbers = len(Failure)
+
     def __init__(self, plan: Plan, most_bytes: int = MOST_BYTES, value: str = "") -> None:
-        if not 0 < most_bytes < _TOO_MANY_BYTES:
-            raise ValueError(f"most_bytes is a number from 1 to 2^30 - 1, not {most_bytes}")
+        super().__init__(plan.column, most_bytes)
         self._plan = plan
-        self._most_bytes = most_bytes
         self._interpreter = Interpreter(plan, value)
         self._program = np.array(plan.program, np.int32)
         # With bytes behind it, so that it has an address, and short constants are copied at once.
         self._constants = np.frombuffer(plan.constants + b"\0" * COPY_SLACK, np.uint8)
-        self._slots = _Slots(plan.column)
 
-    def decode(self, payloads: Any, skipped: int = 0) -> Iterator[Output]:
-        """Decode a `pyarrow.BinaryArray`, each payload behind its first `skipped` bytes.
-
-        The outputs have all rows, in their order. Nulls remain null. Raises TypeError for an array
-        of another type.
-        """
-        if payloads.type != pa.binary():
-            raise TypeError(f"payloads are an array of binary, not {payloads.type}")
-        if len(payloads) == 0:
-            return
-        nulls = np.ascontiguousarray(payloads.is_null().to_numpy(zero_copy_only=False), np.uint8)
-        _, ends, data = payloads.buffers()
-        offsets = np.frombuffer(ends, np.int32, len(nulls) + 1, payloads.offset * _OFFSET_BYTES)
-        failures = np.zeros((len(nulls), len(Failure)), np.int32)
+    def _task(self) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
         task = np.zeros(1, TASK_DTYPE)
         task["null_operation"] = self._plan.null_operation
         task["constants"] = self._constants.ctypes.data
         task["constants_end"] = self._constants.ctypes.data + self._constants.size
-        task["data"], task["offsets"] = data.address, offsets.ctypes.data
-        task["nulls"], task["failures"] = nulls.ctypes.data, failures.ctypes.data
-        task["skipped"], task["operation"] = skipped, NOT_BEGUN
-        lists = np.zeros((self._plan.lists + 1, 2), np.int64)
-        batch = _Batch(task, payloads, offsets, nulls, failures, lists)
-        while batch.row < len(nulls):
-            yield self._output(batch)
+        return task, np.zeros((self._plan.lists + 1, 2), np.int64)
 
-    def _output(self, batch: _Batch) -> Output:
-        """Decode rows until they are an output, or none are left."""
-        first = batch.row
-        columns = self._expected_columns(batch)
-        self._fill(batch, columns, len(batch.nulls), 2 * self._most_bytes)
-        malformed = {}
-        if batch.row == first:
-            # With nothing allocated for other rows.
-            columns = _Columns(self._slots, 1, _FEW_BYTES)
-            self._fill(batch, columns, first + 1, MAX_INT64)
-        if batch.row == first:
-            if not batch.nulls[first]:
-                malformed[first] = f"it becomes more than {self._most_bytes} bytes"
-            batch.nulls[first] = 1
-            columns = _Columns(self._slots, 1, _FEW_BYTES)
-            self._fill(batch, columns, first + 1, MAX_INT64, room=MAX_INT64)
-        for row in np.flatnonzero(batch.failures[first : batch.row, Failure.OPERATION]) + first:
-            malformed[int(row)] = self._problem(batch, int(row))
-        return Output(first, columns.array(batch.row - first), malformed)
+    def _run(self, batch: Batch, slots: npt.NDArray[np.int64]) -> Status:
+        return decode_payloads(batch.task, self._program, slots, batch.stack, self._kept)
 
-    def _expected_columns(self, batch: _Batch) -> _Columns:
-        """Return columns for the rest of a batch, or its beginning, if each value has one item."""
-        first, part = batch.row, self._most_bytes // _EXPECTED_PART
-        rows = max(1, min(len(batch.nulls) - first, part // self._slots.row_cost))
-        payload_bytes = int(batch.offsets[first + rows] - batch.offsets[first])
-        texts = max(1, self._slots.texts)
-        text_bytes = min(payload_bytes // texts + _MORE_BYTES, part // texts)
-        return _Columns(self._slots, rows, max(_FEW_BYTES, text_bytes))
-
-    def _fill(
-        self,
-        batch: _Batch,
-        columns: _Columns,
-        rows: int,
-        most_allocated: int,
-        room: int | None = None,
-    ) -> None:
-        """Decode rows until one does not fit, or none are left of so many of the batch."""
-        task = batch.task
-        task["rows"], task["room"] = rows, self._most_bytes if room is None else room
-        task["slots"] = columns.slots.ctypes.data
-        where = task, self._program, columns.slots, batch.lists, self._slots.kept
-        while status := decode_payloads(*where):
-            if status == Status.FULL:
-                return
-            slot, needed = int(task["slot"][0]), int(task["needed"][0])
-            left = int(task["row_room"][0])
-            if status == Status.GROW_BYTES:
-                left -= needed - int(columns.slots[slot, Slot.BYTES])
-            if left < 0 or not columns.grow(slot, _GROWING[status], needed, most_allocated):
-                forget_row(columns.slots)
-                task["operation"] = NOT_BEGUN
-                return
-
-    def _problem(self, batch: _Batch, row: int) -> str:
+    def _problem(self, batch: Batch, row: int) -> str:
         """Return why a payload is malformed."""
         operation, position, empty_items = map(int, batch.failures[row])
         skipped = int(batch.task["skipped"][0])
@@ -200,159 +57,3 @@ class Decoder:
             return f"it has fewer than {skipped} bytes"
         stop = Stop(operation - 1, max(position, -1 - position), position < 0, empty_items)
         return self._interpreter.problem(batch.payloads[row].as_py()[skipped:], stop)
-
-
-class _Slots:
-    """The columns of a plan by their slots, and what is the same in the slots of all outputs."""
-
-    def __init__(self, column: Column) -> None:
-        self.columns = list(_all(column))
-        self.table = np.zeros((len(self.columns), len(Slot)), np.int64)
-        for part, slot in zip(self.columns, self.table, strict=True):
-            shape = _shape(part)
-            item_bytes = shape if shape >= 0 else _OFFSET_BYTES
-            slot[Slot.SHAPE], slot[Slot.END] = shape, part.end
-            # An item that takes no memory is counted, too: offsets count it.
-            slot[Slot.COST] = max(1, item_bytes + part.nullable)
-        for part in self.columns:
-            if part.kind in {"list", "map"}:
-                self.table[part.slot + 1 : part.end, Slot.IN_LIST] = 1
-            if part.kind == "map":
-                self.table[part.children[0].slot, Slot.COST] += _KEY_COST
-        self.kept = kept_counters(self.table)
-        self.row_cost = int(self.table[:, Slot.COST].sum())
-        self.texts = sum(part.kind == "bytes" for part in self.columns)
-
-
-def _all(column: Column) -> Iterator[Column]:
-    yield column
-    for child in column.children:
-        yield from _all(child)
-
-
-def _shape(column: Column) -> int:
-    if column.kind == "number":
-        return int(column.type.bit_width // 8)
-    return int(_SHAPES[column.kind])
-
-
-class _Columns:
-    """The buffers of an output, and the table of slots by which the kernel finds them."""
-
-    def __init__(self, slots: _Slots, rows: int, text_bytes: int) -> None:
-        self._columns = slots.columns
-        self.slots = slots.table.copy()
-        self._buffers: list[dict[Slot, Any]] = []
-        self._allocated = 0
-        for column in self._columns:
-            self._buffers.append({})
-            self._resize(column, Slot.CAPACITY, rows)
-            if column.kind == "bytes":
-                self._resize(column, Slot.BYTES_CAPACITY, text_bytes)
-
-    def grow(self, slot: int, what: Slot, needed: int, most_allocated: int) -> bool:
-        """Extend a capacity twofold or more; return False if too much would be allocated."""
-        column = self._columns[slot]
-        capacity = max(2 * int(self.slots[slot, what]), needed)
-        sizes = self._sizes(column, what, capacity)
-        added = sum(sizes.values()) - sum(self._buffers[slot][kind].size for kind in sizes)
-        if self._allocated + added > most_allocated:
-            return False
-        self._resize(column, what, capacity)
-        return True
-
-    def _sizes(self, column: Column, what: Slot, capacity: int) -> dict[Slot, int]:
-        """Return how many bytes each buffer needs for a capacity."""
-        if what == Slot.BYTES_CAPACITY:
-            return {Slot.DATA: capacity + COPY_SLACK}
-        shape = int(self.slots[column.slot, Slot.SHAPE])
-        sizes = {}
-        if shape > 0:
-            sizes[Slot.DATA] = capacity * shape
-        if shape < 0:
-            sizes[Slot.OFFSETS] = (capacity + 1) * _OFFSET_BYTES
-        if column.nullable:
-            sizes[Slot.VALIDITY] = capacity
-        return sizes
-
-    def _resize(self, column: Column, what: Slot, capacity: int) -> None:
-        row, buffers = self.slots[column.slot], self._buffers[column.slot]
-        row[what] = capacity
-        for kind, size in self._sizes(column, what, capacity).items():
-            if kind in buffers:
-                self._allocated -= buffers[kind].size
-                buffers[kind].resize(size)
-            else:
-                buffers[kind] = pa.allocate_buffer(size, None, resizable=True)
-                if kind == Slot.OFFSETS:
-                    np.frombuffer(buffers[kind], np.int32)[0] = 0
-            self._allocated += size
-            row[kind] = buffers[kind].address
-
-    def array(self, rows: int) -> Any:
-        """Return the rows as an array. The buffers are its own, so this can be done once."""
-        return self._array(self._columns[0], rows)
-
-    def _array(self, column: Column, count: int) -> Any:
-        if column.kind == "null":
-            return pa.nulls(count)
-        buffers = self._buffers[column.slot]
-        parts = [_bits(buffers[Slot.VALIDITY], count) if column.nullable else None]
-        if column.kind == "map":
-            ends, entries = self._entries(column, count)
-            parts.append(ends)
-            return pa.Array.from_buffers(column.type, count, parts, children=[entries])
-        children = [self._array(child, self._count(child)) for child in column.children]
-        if column.kind == "struct":
-            return pa.StructArray.from_buffers(column.type, count, parts, children=children)
-        if column.kind in {"bytes", "list"}:
-            parts.append(_trimmed(buffers[Slot.OFFSETS], (count + 1) * _OFFSET_BYTES))
-        if column.kind == "bytes":
-            size = int(self.slots[column.slot, Slot.BYTES])
-            parts.append(_trimmed(buffers[Slot.DATA], size))
-        elif column.kind == "boolean":
-            parts.append(_bits(buffers[Slot.DATA], count))
-        elif column.kind != "list":
-            size = count * int(self.slots[column.slot, Slot.SHAPE])
-            parts.append(_trimmed(buffers[Slot.DATA], size))
-        return pa.Array.from_buffers(column.type, count, parts, children=children)
-
-    def _count(self, column: Column) -> int:
-        return int(self.slots[column.slot, Slot.COUNT])
-
-    def _entries(self, column: Column, count: int) -> tuple[Any, Any]:
-        """Return the ends of maps, and their keys and values, with one entry for each key.
-
-        As in Java's maps, the last value of a key counts. Arrow and Spark would keep all of them.
-        """
-        keys = column.children[0]
-        ends = _trimmed(self._buffers[column.slot][Slot.OFFSETS], (count + 1) * _OFFSET_BYTES)
-        largest = int(np.diff(np.frombuffer(ends, np.int32)).max(initial=0))
-        table = np.empty(1 << (2 * largest).bit_length(), np.int32)
-        # While there is slack behind the keys.
-        key_slot = self.slots[keys.slot]
-        where = (ends.address, count, int(key_slot[Slot.OFFSETS]), int(key_slot[Slot.DATA]), _SEED)
-        distinct = None
-        if find_repeated_keys(*where, table, np.empty((1, 2), np.int32), 0):
-            distinct = np.empty((self._count(keys), 2), np.int32)
-            ends = pa.py_buffer(np.zeros(count + 1, np.int32).data)
-            distinct = distinct[: find_repeated_keys(*where, table, distinct, ends.address)]
-        children = [self._array(child, self._count(child)) for child in column.children]
-        if distinct is not None:
-            rows = np.ascontiguousarray(distinct.T)
-            children = [
-                child.take(pa.array(part)) for child, part in zip(children, rows, strict=True)
-            ]
-        fields = [column.type.key_field, column.type.item_field]
-        return ends, pa.StructArray.from_arrays(children, fields=fields)
-
-
-def _trimmed(buffer: Any, size: int) -> Any:
-    """Return a buffer that holds no more memory than it needs."""
-    buffer.resize(size, shrink_to_fit=True)
-    return buffer
-
-
-def _bits(flags: Any, count: int) -> Any:
-    bits = np.packbits(np.frombuffer(flags, np.uint8, count), bitorder="little")
-    return pa.py_buffer(bits.data)

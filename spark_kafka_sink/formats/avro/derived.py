@@ -18,13 +18,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.formats.avro.encode_plan import (
+from spark_kafka_sink.formats.avro.schema import MOST_LEVELS, PRIMITIVES, SPARK_PROPERTY
+from spark_kafka_sink.formats.columnar.sources import (
     is_any_binary,
     is_any_list,
     is_any_string,
     value_type,
 )
-from spark_kafka_sink.formats.avro.schema import MOST_LEVELS, PRIMITIVES, SPARK_PROPERTY
 
 #: The names of Avro's specification. Java's library accepts more, other libraries do not.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

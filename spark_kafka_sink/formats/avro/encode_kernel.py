@@ -17,6 +17,7 @@ import numpy as np
 
 from spark_kafka_sink.formats.avro.encode_plan import EncodeOp
 from spark_kafka_sink.formats.avro.plan import WIDTH
+from spark_kafka_sink.formats.columnar.source_kernel import SourceSlot, is_null, item_range
 from spark_kafka_sink.record.kernel.kernel_support import (
     Items,
     kernel,
@@ -55,24 +56,6 @@ class EncodeStatus(IntEnum):
     BAD_OFFSETS = 9
 
 
-class SourceSlot(IntEnum):
-    """The numbers that the kernel has for a column: a row of the table of slots."""
-
-    #: The address of the bitmap, 1 for items that are not null; 0 if none are.
-    VALIDITY = 0
-    #: The first bit of that bitmap, and of the one with booleans.
-    BIT = 1
-    #: The address of the first item, or of the bytes of texts, and how many of those there are.
-    DATA = 2
-    DATA_SIZE = 3
-    #: The address of the offsets, and whether they have 64 bits.
-    OFFSETS = 4
-    WIDE = 5
-    #: What is subtracted from the offsets of a list, and the number of its items.
-    BASE = 6
-    COUNT = 7
-
-
 #: What a call is about; `row` and `used` move on.
 ENCODE_TASK_DTYPE: Final = np.dtype(
     [
@@ -106,7 +89,8 @@ _DONE, _GROW, _NULL, _NOT_UTF8, _WRONG_SIZE = map(int, list(EncodeStatus)[:5])
 _UNKNOWN_SYMBOL, _TOO_MANY_DIGITS, _OUT_OF_RANGE = map(int, list(EncodeStatus)[5:8])
 _NO_MEMBER, _BAD_OFFSETS = map(int, list(EncodeStatus)[8:])
 # As offsets in bytes.
-_VALIDITY, _BIT, _DATA, _DATA_SIZE, _OFFSETS, _WIDE, _BASE, _COUNT = (8 * n for n in SourceSlot)
+_BIT, _DATA, _DATA_SIZE = (8 * int(number) for number in list(SourceSlot)[1:4])
+_BASE, _COUNT = (8 * int(number) for number in list(SourceSlot)[6:8])
 _SLOT_BYTES: Final = 8 * len(SourceSlot)
 _OPERATION_BYTES: Final = 4 * WIDTH
 _LIST_BYTES: Final = 16
@@ -137,25 +121,6 @@ _MIN_INT64: Final = -0x7FFFFFFFFFFFFFFF - 1
 #: The bits of a branch in the third number of `NULLABLE`.
 _BRANCH_BITS: Final = 15
 _BRANCH_MASK: Final = 0x7FFF
-
-
-@kernel_part
-def _is_null(column: int, index: int) -> bool:
-    validity = load_int64(column + _VALIDITY)
-    if validity == 0:
-        return False
-    bit = load_int64(column + _BIT) + index
-    return (load_byte(validity + (bit >> 3)) >> (bit & 7)) & 1 == 0
-
-
-@kernel_part
-def _range(column: int, index: int) -> tuple[int, int]:
-    """Return the offsets of a text or a list."""
-    if load_int64(column + _WIDE):
-        address = load_int64(column + _OFFSETS) + 8 * index
-        return load_int64(address), load_int64(address + 8)
-    address = load_int64(column + _OFFSETS) + 4 * index
-    return load_int32(address), load_int32(address + 4)
 
 
 @kernel_part
@@ -201,7 +166,7 @@ def _encode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
         column = slots + _SLOT_BYTES * slot
         operation += 1
         if op <= _ITEMS and op != _END:
-            if _is_null(column, index):
+            if is_null(column, index):
                 task.slot = slot
                 return -_NULL
             if op == _INT64:
@@ -222,7 +187,7 @@ def _encode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 store_uint8(position, (byte >> (bit & 7)) & 1)
                 position += 1
             elif op in (_TEXT, _OP_BYTES, _FIXED):
-                begin, end = _range(column, index)
+                begin, end = item_range(column, index)
                 data, data_size = load_int64(column + _DATA), load_int64(column + _DATA_SIZE)
                 source = data + begin
                 size = end - begin
@@ -285,7 +250,7 @@ def _encode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                     )
                 position += size
             elif op == _ITEMS:
-                begin, end = _range(column, index)
+                begin, end = item_range(column, index)
                 begin -= load_int64(column + _BASE)
                 end -= load_int64(column + _BASE)
                 if begin < 0 or end < begin or end > load_int64(column + _COUNT):
@@ -303,7 +268,7 @@ def _encode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                     index = begin
         elif op == _NULLABLE:
             branch = third & _BRANCH_MASK
-            if _is_null(column, index):
+            if is_null(column, index):
                 branch = third >> _BRANCH_BITS
                 if branch == 0:
                     task.slot = slot
@@ -327,7 +292,7 @@ def _encode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915  the loop over operati
                 store_uint8(position, 0)
                 position += 1
         elif op == _MEMBER:
-            if _is_null(column, index):
+            if is_null(column, index):
                 operation = second
             else:
                 position = write_varint(position, third << 1)
@@ -347,7 +312,7 @@ def _encode_rows(table: Any) -> int:
     task = table[0]
     while task.row < task.rows:
         position = task.data + task.used
-        if not _is_null(task.slots, task.row):
+        if not is_null(task.slots, task.row):
             if task.prefix_size > task.capacity - task.used:
                 task.detail = task.prefix_size
                 return _GROW

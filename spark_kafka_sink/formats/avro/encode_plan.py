@@ -73,12 +73,11 @@ import difflib
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.formats.avro.columns import MOST_DIGITS
 from spark_kafka_sink.formats.avro.defaults import DefaultEncoder
 from spark_kafka_sink.formats.avro.plan import DAY, MOST_OPERATIONS, WIDTH
 from spark_kafka_sink.formats.avro.schema import (
@@ -96,13 +95,22 @@ from spark_kafka_sink.formats.avro.schema import (
     Union,
     shortened,
 )
+from spark_kafka_sink.formats.columnar.columns import MOST_DIGITS
+from spark_kafka_sink.formats.columnar.sources import (
+    Source,
+    has_offsets,
+    is_any_binary,
+    is_any_list,
+    is_any_string,
+    stored_bytes,
+    value_type,
+)
 from spark_kafka_sink.record.default_record import encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: How the kernel finds the items of a column.
-Storage: TypeAlias = Literal["null", "bits", "numbers", "bytes", "symbols", "list", "struct"]
+    from spark_kafka_sink.formats.columnar.sources import Storage
 
 
 class EncodeOp(IntEnum):
@@ -202,27 +210,6 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A column of the input, and those below it."""
-
-    slot: int
-    #: Where it is, for errors, such as `value.lines[].price`.
-    path: str
-    #: The type of the column, and what the schema has for it.
-    type: Any
-    target: str
-    storage: Storage
-    #: The type to which the values are cast before the kernel reads them; None if they are not.
-    cast: Any = None
-    #: Whether Arrow converts the values, and follows their references unchecked.
-    needs_check: bool = False
-    symbols: tuple[str, ...] = ()
-    #: Items; keys and values; or fields of a struct, with their positions.
-    children: tuple[Source, ...] = ()
-    positions: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class EncodePlan:
     """How to encode arrays of one type as payloads of one schema."""
 
@@ -269,47 +256,6 @@ def make_encode_plan(
 def both_branches(null: int, other: int) -> int:
     """Return the third number of `NULLABLE`: branches of a union, each -1 if there is none."""
     return (null + 1) << 15 | (other + 1)
-
-
-def value_type(arrow_type: Any) -> Any:
-    """Return the type of the values of a type that only stores them in another way."""
-    while True:
-        if isinstance(arrow_type, pa.BaseExtensionType):
-            arrow_type = arrow_type.storage_type
-        elif pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
-            arrow_type = arrow_type.value_type
-        else:
-            return arrow_type
-
-
-def is_any_list(arrow_type: Any) -> bool:
-    """Return whether a type is one of Arrow's lists, whatever their layout."""
-    return (
-        pa.types.is_list(arrow_type)
-        or pa.types.is_large_list(arrow_type)
-        or pa.types.is_fixed_size_list(arrow_type)
-        or pa.types.is_list_view(arrow_type)
-        or pa.types.is_large_list_view(arrow_type)
-    )
-
-
-def is_any_string(arrow_type: Any) -> bool:
-    """Return whether a type is one of Arrow's strings, whatever their layout."""
-    return (
-        pa.types.is_string(arrow_type)
-        or pa.types.is_large_string(arrow_type)
-        or pa.types.is_string_view(arrow_type)
-    )
-
-
-def is_any_binary(arrow_type: Any) -> bool:
-    """Return whether a type is one of Arrow's byte strings, whatever their layout."""
-    return (
-        pa.types.is_binary(arrow_type)
-        or pa.types.is_large_binary(arrow_type)
-        or pa.types.is_binary_view(arrow_type)
-        or pa.types.is_fixed_size_binary(arrow_type)
-    )
 
 
 class _Compiler:
@@ -395,7 +341,7 @@ class _Compiler:
         is_direct = column.type == column.kind and storage != "symbols"
         is_direct = is_direct and not (storage == "bytes" and cast is not None)
         if storage == "list":
-            is_direct = is_direct and _has_offsets(column.kind)
+            is_direct = is_direct and has_offsets(column.kind)
         source = Source(
             column.slot,
             column.path,
@@ -420,7 +366,11 @@ class _Compiler:
         if isinstance(schema, Enum) and is_any_string(kind):
             self.emit(EncodeOp.SYMBOL, column.slot)
             return self._source(
-                column, schema, "symbols", symbols=schema.symbols, cast=_cast(kind, _plain(kind))
+                column,
+                schema,
+                "symbols",
+                symbols=schema.symbols,
+                cast=_cast(kind, stored_bytes(kind)),
             )
         leaf = _leaf(schema, kind)
         if leaf is None:
@@ -559,9 +509,9 @@ def _leaf(schema: Schema, kind: Any) -> _Leaf | None:  # noqa: PLR0911  one for 
     if schema.type == "boolean":
         return _Leaf(EncodeOp.BOOLEAN, "bits", kind) if pa.types.is_boolean(kind) else None
     if schema.type == "string":
-        return _Leaf(EncodeOp.TEXT, "bytes", _plain(kind)) if is_any_string(kind) else None
+        return _Leaf(EncodeOp.TEXT, "bytes", stored_bytes(kind)) if is_any_string(kind) else None
     if schema.type == "bytes":
-        return _Leaf(EncodeOp.BYTES, "bytes", _plain(kind)) if is_any_binary(kind) else None
+        return _Leaf(EncodeOp.BYTES, "bytes", stored_bytes(kind)) if is_any_binary(kind) else None
     return _moment(schema, kind)
 
 
@@ -569,24 +519,12 @@ def _cast(kind: Any, stored: Any) -> Any:
     return None if stored == kind else stored
 
 
-def _has_offsets(kind: Any) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
-
-
-def _plain(kind: Any) -> Any:
-    """Return the type of strings or bytes that are stored as bytes with offsets."""
-    if is_any_string(kind):
-        return pa.large_string() if pa.types.is_string_view(kind) else kind
-    is_plain = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return kind if is_plain else pa.large_binary()
-
-
 def _fixed(schema: Fixed, kind: Any) -> _Leaf | None:
     if not is_any_binary(kind):
         return None
     if pa.types.is_fixed_size_binary(kind) and kind.byte_width != schema.size:
         return None
-    return _Leaf(EncodeOp.FIXED, "bytes", _plain(kind), size=schema.size)
+    return _Leaf(EncodeOp.FIXED, "bytes", stored_bytes(kind), size=schema.size)
 
 
 def _decimal(schema: Primitive | Fixed, kind: Any) -> _Leaf | None:

@@ -17,8 +17,8 @@ from spark_kafka_sink.formats.avro.plan import DAY, MOST_EMPTY_ITEMS, WIDTH, Op,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.formats.avro.columns import Column
     from spark_kafka_sink.formats.avro.plan import Plan
+    from spark_kafka_sink.formats.columnar.columns import Column
 
 _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10

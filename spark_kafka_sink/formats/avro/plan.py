@@ -69,9 +69,9 @@ from spark_kafka_sink.formats.avro.schema import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.formats.avro.columns import Column
     from spark_kafka_sink.formats.avro.resolution import Action
     from spark_kafka_sink.formats.avro.schema import Schema
+    from spark_kafka_sink.formats.columnar.columns import Column
 
 #: Numbers of an operation: its own, and three arguments.
 WIDTH: Final = 4

@@ -55,6 +55,8 @@ _KERNEL_SOURCES: Final = (
     "formats/avro/encode_kernel.py",
     "formats/avro/encode_plan.py",
     "formats/avro/plan.py",
+    "formats/columnar/output_kernel.py",
+    "formats/columnar/source_kernel.py",
     "record/columns.py",
     "record/kernel/decode_headers.py",
     "record/kernel/decode_kernel.py",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.formats.avro.columns import Column
+    from spark_kafka_sink.formats.columnar.columns import Column
 
 
 def rows_of(column: Column, array: Any) -> list[Any]:

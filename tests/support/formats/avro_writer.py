@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from spark_kafka_sink.formats.avro.defaults import default_bytes
-from spark_kafka_sink.formats.avro.encode_plan import value_type
 from spark_kafka_sink.formats.avro.schema import (
     ABSENT,
     Array,
@@ -25,6 +24,7 @@ from spark_kafka_sink.formats.avro.schema import (
     Schema,
     Union,
 )
+from spark_kafka_sink.formats.columnar.sources import value_type
 from spark_kafka_sink.record.default_record import encode_varint
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spark_kafka_sink.formats.avro.encode_plan import value_type
 from spark_kafka_sink.formats.avro.schema import (
     Array,
     DecimalType,
@@ -24,6 +23,7 @@ from spark_kafka_sink.formats.avro.schema import (
     Union,
     parse_schema,
 )
+from spark_kafka_sink.formats.columnar.sources import value_type
 from tests.support.formats.avro_cases import make_case
 from tests.support.formats.avro_writer import PER_SECOND, branch_of, written_number
 

@@ -46,6 +46,7 @@ _INSTRUMENTED = (
 _KERNELS = (
     "spark_kafka_sink.record.kernel.decode_kernel",
     "spark_kafka_sink.formats.avro.decode_kernel",
+    "spark_kafka_sink.formats.columnar.output_kernel",
 )
 _SEEDS_PER_TARGET = 100
 _LONGEST_INPUT = 4096

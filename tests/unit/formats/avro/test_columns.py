@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_type
 
 from spark_kafka_sink.errors import SchemaError
-from spark_kafka_sink.formats.avro.columns import MOST_COLUMNS, columns_of
+from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.formats.columnar.columns import MOST_COLUMNS
 from tests.support.formats.avro_cases import make_case
 from tests.support.formats.avro_oracle import types_of_spark
 

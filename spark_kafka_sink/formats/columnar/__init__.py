@@ -1,0 +1,1 @@
+"""What formats share: columns of Arrow that are filled and read by compiled loops."""
