@@ -147,6 +147,25 @@ def _block(position: int, end: int, slot: int) -> tuple[int, int]:
 
 
 @kernel_part
+def _items(
+    position: int, end: int, slot: int, takes_bytes: int, empty_items: int
+) -> tuple[int, int, int]:
+    """Read the header of a block whose items are read; return as well the items without bytes.
+
+    The address is 0 if there are more items than there can be.
+    """
+    count, position = _block(position, end, slot)
+    if takes_bytes:
+        if count > end - position:
+            position = 0
+    elif count > _MOST_EMPTY_ITEMS - empty_items:
+        position = 0
+    else:
+        empty_items += count
+    return count, position, empty_items
+
+
+@kernel_part
 def _skip(position: int, end: int, wire: int, size: int) -> int:  # noqa: PLR0911  one for each
     """Return the address behind a value, 0 if it is malformed."""
     if wire == _WIRE_INT:
@@ -378,15 +397,10 @@ def _decode_row(  # noqa: C901, PLR0912, PLR0915  the loop over operations
                 status = _MALFORMED
                 break
         elif op == _ITEMS:
-            left, position = _block(position, end, slot)
-            if position == 0 or (third and left > end - position):
+            left, position, empty_items = _items(position, end, slot, third, empty_items)
+            if position == 0:
                 status = _MALFORMED
                 break
-            if not third:
-                if left > _MOST_EMPTY_ITEMS - empty_items:
-                    status = _MALFORMED
-                    break
-                empty_items += left
             lists[depth, 0] = left
             lists[depth, 1] = third
             depth += 1
@@ -406,15 +420,10 @@ def _decode_row(  # noqa: C901, PLR0912, PLR0915  the loop over operations
                 break
             if left == 1:
                 third = lists[depth - 1, 1]
-                left, position = _block(position, end, slot)
-                if position == 0 or (third and left > end - position):
+                left, position, empty_items = _items(position, end, slot, third, empty_items)
+                if position == 0:
                     status = _MALFORMED
                     break
-                if not third:
-                    if left > _MOST_EMPTY_ITEMS - empty_items:
-                        status = _MALFORMED
-                        break
-                    empty_items += left
                 if left > 0:
                     lists[depth - 1, 0] = left
                     operation = second
@@ -443,6 +452,9 @@ def _decode_row(  # noqa: C901, PLR0912, PLR0915  the loop over operations
         else:
             status = _MALFORMED
             break
+    if status == _MALFORMED and room < 0:
+        # What comes first in a row counts, whatever the buffers had room for.
+        return _FULL
     task.operation = operation - 1
     task.position, task.end, task.data_end = start, end, data_end
     task.row_position, task.row_end, task.row_data_end = row_position, row_end, row_data_end

@@ -234,6 +234,45 @@ def test_a_malformed_payload_in_an_output_of_its_own_has_its_own_problem():
     assert {0: "f0: a value of 8 bytes is longer than the payload"} == problems_of(outputs)
 
 
+@pytest.mark.parametrize("items", [90, 110, 150, 190, 300])
+@pytest.mark.parametrize("before", [0, 40, 90])
+def test_the_reason_of_a_row_does_not_depend_on_the_rows_before(items, before):
+    """A row that is too large before it is malformed is too large, whatever there is room for."""
+    symbols = {"type": "enum", "name": "E", "symbols": ["A" * 95]}
+    schema = record(("list", {"type": "array", "items": symbols}), ("flag", "boolean"))
+
+    def row(count, flag):
+        return encode_varint(count) + b"\0" * count + b"\0" * (count > 0) + flag
+
+    rows = [row(1, b"\1")] * before + [row(items, b"\2"), row(1, b"\1")]
+    outputs = decode(schema, rows, most_bytes=10_000)
+    fits = items * 100 < 10_000
+    reason = "flag: a boolean is 2" if fits else "it becomes more than 10000 bytes"
+    assert {before: reason} == problems_of(outputs)
+    assert [
+        None if number == before else {"list": ["A" * 95], "flag": True}
+        for number in range(len(rows))
+    ] == values_of(outputs)
+
+
+def test_items_without_bytes_whose_defaults_are_large_are_bounded():
+    """A payload of four bytes would become ten gigabytes."""
+    fields = [{"name": "note", "type": "string", "default": "x" * 100_000}]
+    reader = {"type": "record", "name": "I", "fields": fields}
+    made = plan({"type": "array", "items": record()}, {"type": "array", "items": reader})
+    payloads = [
+        encode_varint(count) + b"\0" * (count > 0) for count in (1, MOST_EMPTY_ITEMS, 30, 0, 2)
+    ]
+    with counted_memory() as pool:
+        outputs = list(Decoder(made, most_bytes=4_000_000).decode(pa.array(payloads)))
+        assert [1, None, 30, 0, 2] == [
+            None if items is None else len(items) for items in values_of(outputs)
+        ]
+        assert {1: "it becomes more than 4000000 bytes"} == problems_of(outputs)
+        del outputs
+    assert 3 * 4_000_000 > pool.max_memory()
+
+
 @pytest.mark.parametrize(
     ("schema", "payload"),
     [
