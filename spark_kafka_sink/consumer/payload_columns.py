@@ -17,18 +17,18 @@ import pyarrow.compute as pc
 from spark_kafka_sink.config.format_options import SIDES, OnDecodeError
 from spark_kafka_sink.errors import KafkaError, PayloadError, SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
-from spark_kafka_sink.formats.payload_decoder import payload_decoder
+from spark_kafka_sink.formats.payload_decoder import Malformed, payload_decoder
 from spark_kafka_sink.formats.payload_schemas import schemas_to_read
 from spark_kafka_sink.record.arrow.schema import arrow_schema
-from spark_kafka_sink.registry.framing import SCHEMA_ID_HEADERS, first_with_schema_id_header
+from spark_kafka_sink.registry.framing import SCHEMA_ID_HEADERS, rows_with_schema_id_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.config.format_arguments import CallFormats
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.registry_settings import RegistrySettings
-    from spark_kafka_sink.formats.payload_decoder import Decoded, Malformed, PayloadDecoder
+    from spark_kafka_sink.formats.payload_decoder import Decoded, PayloadDecoder
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.model import TopicPartition
 
@@ -83,9 +83,33 @@ class PayloadColumns:
 
         Raises PayloadError for a malformed payload, unless it becomes null.
         """
-        for side in self._decoders:
-            _refuse_id_headers(batch, side, place)
-        yield from self._decoded(batch, list(self._decoders), {}, {}, place)
+        refused = {side: self._with_id_headers(batch, side, place) for side in self._decoders}
+        yield from self._decoded(batch, list(self._decoders), {}, refused, place)
+
+    def _with_id_headers(
+        self, batch: Any, side: Side, place: TopicPartition
+    ) -> dict[int, Malformed]:
+        """Return the payloads whose schema is named in a header; raise PayloadError for them.
+
+        Such a payload has no frame, and might decode by a schema that it was not written with.
+        """
+        rows = rows_with_schema_id_header(batch.column("headers"), side)
+        if len(rows):
+            rows = rows[np.asarray(batch.column(side).is_valid())[rows]]
+        if not len(rows):
+            return {}
+        header = SCHEMA_ID_HEADERS[side]
+        cause = f"its schema is named in the header {header}, a framing that is not supported yet"
+        if self._on_error is OnDecodeError.NULL:
+            return dict.fromkeys(rows.tolist(), Malformed(f"{side}: {cause}"))
+        raise PayloadError(
+            cause,
+            topic=place.topic,
+            partition=place.partition,
+            offset=batch.column("offset")[int(rows[0])].as_py(),
+            field=side,
+            advice=f"Read the {side} as raw bytes, or set onDecodeError=null",
+        )
 
     def values(
         self, batches: Sequence[pa.RecordBatch], place: TopicPartition, most_bytes: float
@@ -129,12 +153,16 @@ class PayloadColumns:
         malformed: dict[Side, dict[int, Malformed]],
         place: TopicPartition,
     ) -> Iterator[Any]:
-        """Decode the sides that are left; each may divide the batch further."""
+        """Decode the sides that are left; each may divide the batch further.
+
+        Of these, `malformed` has the payloads that must not be decoded.
+        """
         if not sides:
             yield self._batch(batch, columns, malformed)
             return
         side, *others = sides
-        for decoded in self._decoders[side].decode(batch.column(side)):
+        payloads = _without(batch.column(side), malformed[side])
+        for decoded in self._decoders[side].decode(payloads):
             if decoded.malformed and self._on_error is OnDecodeError.FAIL:
                 raise _error(batch, decoded, place)
             first, rows = decoded.first, len(decoded.values)
@@ -143,8 +171,12 @@ class PayloadColumns:
                 others,
                 {name: column.slice(first, rows) for name, column in columns.items()}
                 | {side: decoded.values},
-                {name: _slice(rows_of, first, rows) for name, rows_of in malformed.items()}
-                | {side: _slice(decoded.malformed, first, rows)},
+                {
+                    name: _slice(
+                        rows_of | decoded.malformed if name == side else rows_of, first, rows
+                    )
+                    for name, rows_of in malformed.items()
+                },
                 place,
             )
 
@@ -256,6 +288,15 @@ def with_type(values: Any, wanted: Any) -> Any:
     )
 
 
+def _without(payloads: Any, rows: Collection[int]) -> Any:
+    """Return payloads with nulls in some rows."""
+    if not rows:
+        return payloads
+    is_refused = np.zeros(len(payloads), np.bool_)
+    is_refused[list(rows)] = True
+    return pc.if_else(pa.array(is_refused), pa.scalar(None, pa.binary()), payloads)
+
+
 def _slice(rows: dict[int, Malformed], first: int, count: int) -> dict[int, Malformed]:
     return {row - first: why for row, why in rows.items() if first <= row < first + count}
 
@@ -296,21 +337,3 @@ def _error(batch: Any, decoded: Decoded, place: TopicPartition) -> PayloadError:
         advice="To go on, set onDecodeError=null: such a payload becomes null, and its bytes are "
         "shown in another column",
     )
-
-
-def _refuse_id_headers(batch: Any, side: Side, place: TopicPartition) -> None:
-    """Raise PayloadError for a record whose schema is named in a header.
-
-    Its payload has no frame, and might decode by a schema that it was not written with.
-    """
-    row = first_with_schema_id_header(batch.column("headers"), side)
-    if row is not None:
-        raise PayloadError(
-            f"its schema is named in the header {SCHEMA_ID_HEADERS[side]}, a framing that is not "
-            "supported yet",
-            topic=place.topic,
-            partition=place.partition,
-            offset=batch.column("offset")[row].as_py(),
-            field=side,
-            advice=f"Read the {side} as raw bytes",
-        )

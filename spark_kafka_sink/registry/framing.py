@@ -111,15 +111,14 @@ def why_unframed(payload: bytes) -> str:
     return f"has the id {schema_id} for its schema, and ids are not negative"
 
 
-def first_with_schema_id_header(headers: Any, part: str) -> int | None:
-    """Return the first row whose headers name a schema for its `part` (key or value).
+def rows_with_schema_id_header(headers: Any, part: str) -> npt.NDArray[np.int64]:
+    """Return the rows whose headers name a schema for their `part` (key or value), in order.
 
-    `headers` is the column of lists of headers; None if no row does. The payload of such a row has
-    no prefix, but may look as if it had.
+    `headers` is the column of lists of headers. The payload of such a row has no prefix, but may
+    look as if it had.
     """
-    entries = headers.flatten()
-    named = pc.equal(pc.struct_field(entries, "key"), pa.scalar(SCHEMA_ID_HEADERS[part]))
-    position = pc.index(named, True).as_py()
-    if position < 0:
-        return None
-    return int(headers.value_parent_indices()[position].as_py())
+    names = pc.struct_field(headers.flatten(), "key")
+    named = pc.equal(names, pa.scalar(SCHEMA_ID_HEADERS[part]))
+    if not pc.any(named).as_py():
+        return np.empty(0, np.int64)
+    return np.unique(np.asarray(headers.value_parent_indices().filter(named), np.int64))

@@ -138,17 +138,45 @@ def test_a_batch_may_become_several(most_bytes):
     assert [17] == [number for number, row in enumerate(result) if row["decodeError"]]
 
 
+ID_HEADER = [{"key": "__value_schema_id", "value": b"x"}]
+
+
 def test_a_schema_in_a_header_is_refused():
-    """A payload whose schema is named in a header has another framing."""
-    columns = PayloadColumns(FULL, decoders(), OnDecodeError.NULL)
-    headers = [[], [{"key": "__value_schema_id", "value": b"x"}]]
-    raw = batch(columns, [(None, None), (None, b"\0\0\0\0\x01\x02")], headers)
+    """A payload whose schema is named in a header has another framing; a tombstone has none."""
+    columns = PayloadColumns(FULL, decoders())
+    headers = [[], ID_HEADER, ID_HEADER]
+    raw = batch(columns, [(None, None), (None, None), (None, b"\0\0\0\0\x01\x02")], headers)
     with pytest.raises(PayloadError) as caught:
         rows_of(columns, raw)
     assert (
-        "topic 'orders', partition 3, offset 11, value: its schema is named in the header "
-        "__value_schema_id, a framing that is not supported yet. Read the value as raw bytes"
+        "topic 'orders', partition 3, offset 12, value: its schema is named in the header "
+        "__value_schema_id, a framing that is not supported yet. Read the value as raw bytes, or "
+        "set onDecodeError=null"
     ) == str(caught.value)
+
+
+@pytest.mark.parametrize("most_bytes", [1 << 20, 64])
+def test_a_payload_with_a_schema_in_a_header_is_never_decoded(most_bytes):
+    """With onDecodeError=null it is null with a reason, though it would decode."""
+    columns = PayloadColumns(FULL, decoders(most_bytes), OnDecodeError.NULL)
+    good, bad = prefix(1) + b"\x02", b"bad"
+    cells = [good, good, None, bad, good, bad, good] * 3
+    headers = [[], ID_HEADER, ID_HEADER, ID_HEADER, [{"key": "a", "value": b""}], [], []] * 3
+    raw = batch(columns, [(text("k"), cell) for cell in cells], headers)
+    rows = rows_of(columns, raw)
+    reason = (
+        "value: its schema is named in the header __value_schema_id, a framing that is not "
+        "supported yet"
+    )
+    short = "value: it has 3 bytes, fewer than the 5 of the framing of a registry"
+    assert [None if row == 2 else cells[row] for row in (1, 2, 3, 5)] * 3 == [
+        row["rawValue"] for number, row in enumerate(rows) if number % 7 in {1, 2, 3, 5}
+    ]
+    assert [None, reason, None, reason, None, short, None] * 3 == [
+        row["decodeError"] for row in rows
+    ]
+    assert [1, None, None, None, 1, None, 1] * 3 == [row["value"] for row in rows]
+    assert ["k"] * 21 == [row["key"] for row in rows]
 
 
 LOOSE = pa.struct(

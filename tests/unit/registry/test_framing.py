@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.registry.framing import (
     Unframed,
-    first_with_schema_id_header,
     prefix,
+    rows_with_schema_id_header,
     schema_ids,
     why_unframed,
 )
@@ -95,17 +95,21 @@ def test_a_payload_without_an_id_is_explained(payload, reason):
 
 
 @pytest.mark.parametrize("part", ["key", "value"])
-def test_a_header_that_names_the_schema_is_found(part):
-    """The first row with the header of the part is found, also in a slice and after nulls."""
+def test_headers_that_name_the_schema_are_found(part):
+    """The rows with the header of the part are found, also in a slice and after nulls."""
+    named = {"key": f"__{part}_schema_id", "value": b"\x01"}
     rows = [
         None,
         [],
         [{"key": "other", "value": b"x"}, {"key": None, "value": None}],
-        [{"key": "a", "value": b""}, {"key": f"__{part}_schema_id", "value": b"\x01"}],
+        [{"key": "a", "value": b""}, named],
+        [{"key": "a", "value": b""}],
+        [named, named],
     ]
     headers = pa.array(rows, HEADERS)
-    assert 3 == first_with_schema_id_header(headers, part)
-    assert 1 == first_with_schema_id_header(headers.slice(2), part)
-    assert first_with_schema_id_header(headers.slice(0, 3), part) is None
+    assert [3, 5] == rows_with_schema_id_header(headers, part).tolist()
+    assert [1, 3] == rows_with_schema_id_header(headers.slice(2), part).tolist()
+    assert [] == rows_with_schema_id_header(headers.slice(0, 3), part).tolist()
+    assert [] == rows_with_schema_id_header(headers.slice(0, 0), part).tolist()
     other = "key" if part == "value" else "value"
-    assert first_with_schema_id_header(headers, other) is None
+    assert [] == rows_with_schema_id_header(headers, other).tolist()
