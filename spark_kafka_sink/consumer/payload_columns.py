@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import SIDES, OnDecodeError
-from spark_kafka_sink.errors import KafkaError, PayloadError, SchemaError
+from spark_kafka_sink.errors import KafkaError, PayloadError, SchemaError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.columns import columns_of
-from spark_kafka_sink.formats.payload_decoder import Malformed, payload_decoder
+from spark_kafka_sink.formats.payload_decoder import Malformed, NoDecoderError, payload_decoder
 from spark_kafka_sink.formats.payload_schemas import schemas_to_read
 from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.registry.framing import SCHEMA_ID_HEADERS, rows_with_schema_id_header
@@ -81,7 +81,8 @@ class PayloadColumns:
     def batches(self, batch: Any, place: TopicPartition) -> Iterator[Any]:
         """Yield a batch of `raw_schema` with typed columns, as several if it becomes too large.
 
-        Raises PayloadError for a malformed payload, unless it becomes null.
+        Raises PayloadError for a malformed payload, unless it becomes null, and SchemaRegistryError
+        or SchemaError for one whose schema cannot be had or read.
         """
         refused = {side: self._with_id_headers(batch, side, place) for side in self._decoders}
         yield from self._decoded(batch, list(self._decoders), {}, refused, place)
@@ -161,8 +162,7 @@ class PayloadColumns:
             yield self._batch(batch, columns, malformed)
             return
         side, *others = sides
-        payloads = _without(batch.column(side), malformed[side])
-        for decoded in self._decoders[side].decode(payloads):
+        for decoded in self._outputs(side, batch, malformed[side], place):
             if decoded.malformed and self._on_error is OnDecodeError.FAIL:
                 raise _error(batch, decoded, place)
             first, rows = decoded.first, len(decoded.values)
@@ -179,6 +179,28 @@ class PayloadColumns:
                 },
                 place,
             )
+
+    def _outputs(
+        self, side: Side, batch: Any, refused: Collection[int], place: TopicPartition
+    ) -> Iterator[Decoded]:
+        """Decode one side but for some rows, which become null."""
+        try:
+            yield from self._decoders[side].decode(_without(batch.column(side), refused))
+        except NoDecoderError as stopped:
+            offset = batch.column("offset")[stopped.row].as_py()
+            message = (
+                f"topic {place.topic!r}, partition {place.partition}, offset {offset}, schema "
+                f"{stopped.schema_id}, {side}: {stopped.error}"
+            )
+            error = stopped.error
+            if not isinstance(error, SchemaRegistryError):
+                raise SchemaError(message) from error
+            raise SchemaRegistryError(
+                message,
+                status=error.status,
+                error_code=error.error_code,
+                retriable=error.retriable,
+            ) from error
 
     def _batch(
         self,

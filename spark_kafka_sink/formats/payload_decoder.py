@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import EvolutionMode, Framing
 from spark_kafka_sink.display import listed
-from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.errors import KafkaError, SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.decoder import Decoder
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
@@ -83,6 +83,18 @@ class _Unknown:
     skipped: int = 0
 
 
+class NoDecoderError(Exception):
+    """The schema of a payload cannot be had, or not be read."""
+
+    def __init__(self, row: int, schema_id: int, error: KafkaError) -> None:
+        super().__init__(row, schema_id, error)
+        #: The payload's row in the batch.
+        self.row = row
+        self.schema_id = schema_id
+        #: Why.
+        self.error = error
+
+
 class PayloadDecoder:
     """Decodes payloads into the column of a reader's schema.
 
@@ -114,8 +126,8 @@ class PayloadDecoder:
     def decode(self, payloads: Any) -> Iterator[Decoded]:
         """Decode a `pyarrow.BinaryArray`; nulls remain null.
 
-        The outputs have all rows, in their order. Raises SchemaError for a schema that the columns
-        cannot have, and whatever `writers` raises.
+        The outputs have all rows, in their order. Raises NoDecoderError for a schema that the
+        columns cannot have, and for a KafkaError of `writers`.
         """
         if self._only is not None:
             for output in self._only.decode(payloads):
@@ -134,7 +146,11 @@ class PayloadDecoder:
         rows = len(ids) - first
         while True:
             part_ids = ids[first : first + rows]
-            decoded = self._together(payloads.slice(first, rows), part_ids)
+            try:
+                decoded = self._together(payloads.slice(first, rows), part_ids)
+            except NoDecoderError as error:
+                error.row += first
+                raise
             if decoded is not None:
                 values, malformed = decoded
                 return Decoded(first, values, {first + row: why for row, why in malformed.items()})
@@ -182,7 +198,10 @@ class PayloadDecoder:
             }
             reasons = {row: by_head[head] for row, head in enumerate(heads)}
             return pa.nulls(len(rows), self.type), reasons
-        decoder = self._decoder(schema_id)
+        try:
+            decoder = self._decoder(schema_id)
+        except KafkaError as error:
+            raise NoDecoderError(int(rows[0]), schema_id, error) from error
         if isinstance(decoder, str):
             why = Malformed(decoder, schema_id)
             return pa.nulls(len(rows), self.type), dict.fromkeys(range(len(rows)), why)
@@ -210,8 +229,6 @@ class PayloadDecoder:
         try:
             writer = self._writers(schema_id)
             known = self._decoder_of(writer)
-        except SchemaError as error:
-            raise SchemaError(f"{self._name}s with schema {schema_id}: {error}") from error
         except UnknownSchemaError as error:
             return self._remember(schema_id, f"{self._name}: {error}")
         if writer.type == "bytes":
@@ -272,11 +289,13 @@ def _writers_schema(
     unread = unread_parts(writer, schema.parsed())
     # Registries number schemas in their order: what an older one has was dropped.
     if unread and schema.schema_id is not None and schema_id > schema.schema_id:
-        sentence = f"{side.side}s with schema {schema_id} have more than {schema}: {listed(unread)}"
+        more = f"more than {schema}: {listed(unread)}"
         if evolution is EvolutionMode.RESTART:
             raise SchemaError(
-                f"{sentence}. Start the query again, so that it reads this "
+                f"its schema has {more}. Start the query again, so that it reads this "
                 "(schemaEvolutionMode=restart)"
             )
-        logger.warning("Kafka: %s. This is not read", sentence)
+        logger.warning(
+            "Kafka: %ss with schema %d have %s. This is not read", side.side, schema_id, more
+        )
     return writer

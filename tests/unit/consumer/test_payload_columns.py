@@ -7,13 +7,24 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from spark_kafka_sink.config.format_options import OnDecodeError
+from spark_kafka_sink.config.format_options import (
+    LATEST,
+    EvolutionMode,
+    Framing,
+    OnDecodeError,
+    PayloadFormat,
+    PayloadOptions,
+    SubjectNameStrategy,
+)
+from spark_kafka_sink.config.registry_settings import REGISTRY_PREFIX, RegistrySettings
 from spark_kafka_sink.consumer.payload_columns import PayloadColumns, with_type
-from spark_kafka_sink.errors import PayloadError, SchemaRegistryError
+from spark_kafka_sink.errors import PayloadError, SchemaError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.schema import parse_schema
-from spark_kafka_sink.formats.payload_decoder import PayloadDecoder
+from spark_kafka_sink.formats.payload_decoder import PayloadDecoder, payload_decoder
+from spark_kafka_sink.formats.payload_schemas import PayloadSchema
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.registry.framing import prefix
+from tests.support.registry.fake_registry import FakeRegistry, error
 
 PLACE = TopicPartition("orders", 3)
 TEXT = parse_schema('"string"')
@@ -179,6 +190,94 @@ def test_a_payload_with_a_schema_in_a_header_is_never_decoded(most_bytes):
     assert ["k"] * 21 == [row["key"] for row in rows]
 
 
+ORDER = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}%s]}'
+NEWER = ORDER % ', {"name": "kind", "type": {"type": "enum", "name": "E", "symbols": ["A"]}}'
+
+
+@pytest.fixture
+def registry():
+    with FakeRegistry() as fake:
+        fake.values["/schemas/ids/4?subject=orders"] = {"schema": NEWER}
+        yield fake
+
+
+def registered_rows(registry, evolution=EvolutionMode.NONE, on_error=OnDecodeError.FAIL):
+    """Return a function that returns the rows of values by schema 3, whose others are registered.
+
+    The worker knows schema 3.
+    """
+    side = PayloadOptions(
+        side="value",
+        format=PayloadFormat.AVRO,
+        framing=Framing.CONFLUENT,
+        schema=LATEST,
+        subject=None,
+        strategy=SubjectNameStrategy.TOPIC,
+        record_name=None,
+    )
+    settings = {
+        "url": registry.url.replace("//", "//me:planted@"),
+        "max.retries": "2",
+        "retries.wait.ms": "0",
+    }
+    kind = pa.struct([pa.field("id", pa.int64(), nullable=False)])
+    decoder = payload_decoder(
+        side,
+        PayloadSchema(ORDER % "", schema_id=3, subject="orders", version=1),
+        kind,
+        RegistrySettings.from_mapping(settings, prefix=REGISTRY_PREFIX),
+        evolution,
+    )
+    fields = [pa.field("key", pa.binary()), pa.field("value", kind)]
+    added = list(FULL)[2:] if on_error is OnDecodeError.NULL else []
+    columns = PayloadColumns(pa.schema(fields + added), {"value": decoder}, on_error)
+    return lambda cells: rows_of(columns, batch(columns, [(None, cell) for cell in cells]))
+
+
+@pytest.mark.parametrize("on_error", list(OnDecodeError))
+def test_a_registry_that_is_away_is_asked_again_for_a_new_id(registry, on_error):
+    """After max.retries the error says where the payload is; known ids are still read."""
+    rows = registered_rows(registry, on_error=on_error)
+    known, new = prefix(3) + b"\x02", prefix(4) + b"\x04\0"
+    registry.script = [error(503)] * 3
+    with pytest.raises(SchemaRegistryError) as caught:
+        rows([known, None, new])
+    assert (
+        "topic 'orders', partition 3, offset 12, schema 4, value: "
+        f"GET {registry.url}/schemas/ids/4?subject=orders failed after 3 attempts "
+        "(schema.registry.max.retries) with status 503: look into the registry's log"
+    ) == str(caught.value)
+    assert (503, True) == (caught.value.status, caught.value.retriable)
+    assert [{"id": 1}] == [row["value"] for row in rows([known])]
+    registry.script = [error(503)] * 2
+    assert [{"id": 1}, {"id": 2}] == [row["value"] for row in rows([known, new])]
+
+
+def test_a_newer_schema_is_a_warning(registry, caplog):
+    """What it has more than the reader's is named once."""
+    rows = registered_rows(registry)
+    for _ in range(2):
+        assert [{"id": 2}] == [row["value"] for row in rows([prefix(4) + b"\x04\0"])]
+    assert [
+        (
+            "Kafka: values with schema 4 have more than schema 3 (subject orders, version 1): "
+            "field kind. This is not read"
+        )
+    ] == caplog.messages
+
+
+def test_a_newer_schema_ends_a_read_that_is_to_be_started_again(registry):
+    """The error says where the first payload with it is."""
+    rows = registered_rows(registry, EvolutionMode.RESTART)
+    with pytest.raises(SchemaError) as caught:
+        rows([None, prefix(4) + b"\x04\0"])
+    assert (
+        "topic 'orders', partition 3, offset 11, schema 4, value: its schema has more than schema "
+        "3 (subject orders, version 1): field kind. Start the query again, so that it reads this "
+        "(schemaEvolutionMode=restart)"
+    ) == str(caught.value)
+
+
 LOOSE = pa.struct(
     [
         pa.field("a", pa.int32()),
@@ -262,11 +361,12 @@ def test_values_end_before_the_first_malformed_payload_of_both_sides():
 
 
 def test_values_end_before_an_error_of_the_registry():
-    """It has no offset: what is decoded together with its record comes again."""
+    """What is decoded together with its record comes again."""
 
     def away(schema_id):
         raise SchemaRegistryError(f"no answer about {schema_id}")
 
     columns = PayloadColumns(PAIR, {**decoders(), "value": PayloadDecoder(LONG, away)})
     rows, offset, error = values(columns, [batch(columns, [ONE, TWO])])
-    assert ([], 10, "no answer about 1") == (rows, offset, str(error))
+    place = "topic 'orders', partition 3, offset 10, schema 1, value"
+    assert ([], 10, f"{place}: no answer about 1") == (rows, offset, str(error))

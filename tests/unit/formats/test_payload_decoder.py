@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.errors import SchemaError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.schema import Field, Primitive, parse_schema
-from spark_kafka_sink.formats.payload_decoder import Malformed, PayloadDecoder
+from spark_kafka_sink.formats.payload_decoder import Malformed, NoDecoderError, PayloadDecoder
 from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError
 from spark_kafka_sink.registry.framing import prefix
 
@@ -122,8 +122,9 @@ def test_too_many_unknown_ids_end_the_read():
         "the registry has no schema for more than 1000 ids in the values of the topic: if these "
         "have no framing, set valueFraming=none, or read them as raw bytes"
     )
-    with pytest.raises(SchemaError, match=expected):
+    with pytest.raises(NoDecoderError) as caught:
         decoded(decoder, payloads)
+    assert expected == str(caught.value.error)
 
 
 def test_a_schema_that_cannot_be_read_is_named():
@@ -132,8 +133,14 @@ def test_a_schema_that_cannot_be_read_is_named():
     wrong = record("id")
     wrong = replace(wrong, fields=(*wrong.fields, Field("name", Primitive("string"), default=7)))
     decoder = PayloadDecoder(wrong, schemas.__getitem__)
-    with pytest.raises(SchemaError, match=r"^values with schema 6: Avro: the default"):
-        decoded(decoder, [payload(6, 1)])
+    with pytest.raises(NoDecoderError) as caught:
+        decoded(decoder, [None, payload(6, 1)])
+    assert (1, 6, SchemaError) == (
+        caught.value.row,
+        caught.value.schema_id,
+        type(caught.value.error),
+    )
+    assert str(caught.value.error).startswith("Avro: the default")
 
 
 def test_an_error_of_the_registry_is_raised():
@@ -144,6 +151,26 @@ def test_an_error_of_the_registry_is_raised():
 
     with pytest.raises(ConnectionError, match="the registry is away"):
         decoded(PayloadDecoder(READER, failing), [payload(1, 2)])
+
+
+@pytest.mark.parametrize("most_bytes", [60, 1 << 20])
+def test_a_schema_that_cannot_be_had_names_the_row(most_bytes):
+    """The row is that of the batch, in whichever output it would be."""
+    failed = SchemaRegistryError("GET it failed")
+
+    def failing(schema_id):
+        if schema_id == 7:
+            raise failed
+        return writers(schema_id)
+
+    decoder = PayloadDecoder(READER, failing, most_bytes)
+    with pytest.raises(NoDecoderError) as caught:
+        decoded(decoder, [payload(1, 2)] * 9 + [payload(7, 1)] + [payload(1, 2)] * 5)
+    assert (9, 7, failed) == (
+        caught.value.row,
+        caught.value.schema_id,
+        caught.value.error,
+    )
 
 
 @given(
