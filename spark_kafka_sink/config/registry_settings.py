@@ -212,6 +212,9 @@ class RegistrySettings:
     #: ssl.*; the other settings in it are not used.
     security: SecuritySettings = declared_in(SECURITY_CONFIG_DEF, *_TLS)
     _given: Mapping[str, object] = field(default_factory=dict, compare=False)
+    #: What messages call the settings, and what they hide: the prefix, the names of settings with
+    #: references, and the texts of these. A cached object must not show what another one hides.
+    _display: tuple[str, frozenset[str], frozenset[str]] = ("", frozenset(), frozenset())
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object], *, prefix: str = "") -> Self:
@@ -246,6 +249,7 @@ class RegistrySettings:
             **{attribute_name(name): value for name, value in values.items()},
             security=security,
             _given=dict(settings),
+            _display=(prefix, resolved.secret, resolved.texts),
         )
 
     @classmethod
@@ -267,6 +271,9 @@ class RegistrySettings:
                 texts |= {url.user_info.value, url.user_info.value.partition(":")[2]}
         if self.bearer_auth_token is not None:
             texts.add(self.bearer_auth_token.value)
+        if has_reference(self._given["url"]):
+            # As errors of TLS name it.
+            texts |= {urlsplit(url.address).hostname or "" for url in self.url}
         return frozenset(filter(None, texts))
 
     def shown(self, url: RegistryUrl) -> str:
@@ -278,7 +285,7 @@ class RegistrySettings:
         shown = ", ".join(
             f"{each.name}={self._shown(each.name)}"
             for each in fields(self)
-            if each.name not in {"security", "_given"}
+            if each.name not in {"security", "_given", "_display"}
         )
         tls = ", ".join(
             f"{name}={value}"

@@ -306,3 +306,16 @@ def test_waits_without_retries_are_refused(name):
         "them"
     )
     assert expected == refusal({**URL, "max.retries": "0", name: "10"})
+
+
+def test_settings_differ_in_what_they_hide(monkeypatch):
+    """A cache must not return an object that shows what another one hides."""
+    monkeypatch.setenv("WHERE", "https://planted:8081")
+    plain, hidden = read({"url": "https://planted:8081"}), read({"url": "${env:WHERE}"})
+    assert plain.url == hidden.url
+    assert plain != hidden
+    assert hidden == pickle.loads(pickle.dumps(hidden))  # noqa: S301 -- our own bytes
+    assert hidden == read({"url": "${env:WHERE}"})
+    assert plain != RegistrySettings.from_mapping({"url": "https://planted:8081"})
+    assert "planted" not in repr(hidden)
+    assert ({"planted", "https://planted:8081"}, set()) == (hidden.secrets, plain.secrets)

@@ -359,6 +359,20 @@ def test_a_process_has_one_client_for_its_settings(registry):
     assert 3 == len({id(each) for each in (client, *clients)})
 
 
+def test_a_client_shows_what_its_settings_show(registry, monkeypatch):
+    """A URL from a reference is hidden, though a client that shows it is there already."""
+    monkeypatch.setenv("WHERE", registry.url)
+    messages = []
+    for url in (registry.url, "${env:WHERE}"):
+        client = registry_client(RegistrySettings.from_mapping({"url": url}))
+        with pytest.raises(SchemaRegistryError) as caught:
+            client.schema_by_id(4)
+        messages.append(str(caught.value))
+    assert messages[0].startswith(f"GET {registry.url}/schemas/ids/4 failed ")
+    assert messages[1].startswith("GET [hidden]/schemas/ids/4 failed ")
+    assert str(registry.port) not in messages[1]
+
+
 def test_a_process_keeps_few_clients(registry, monkeypatch):
     """The one that was used longest ago makes room."""
     monkeypatch.setattr(client_module, "_clients", client_module._Clients())
