@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -176,8 +176,7 @@ class ReportStore:
         return self._root / f"{'batches' if query_id is None else 'query'}-{name}"
 
     def _remove_oldest_groups(self) -> None:
-        groups = list(_with_times(self._root))
-        for _, path in sorted(groups)[:-KEPT_GROUPS]:
+        for path in oldest_first(self._root)[:-KEPT_GROUPS]:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -219,8 +218,11 @@ def _order(report: Path) -> int:
     return int(report.name.partition("-")[0])
 
 
-def _with_times(root: Path) -> Iterator[tuple[int, Path]]:
-    for path in root.iterdir():
+def oldest_first(directory: Path) -> list[Path]:
+    """Return what is in a directory, by the times of changes."""
+    found = []
+    for path in directory.iterdir():
         # Another writer may remove it now.
         with suppress(FileNotFoundError):
-            yield path.stat().st_mtime_ns, path
+            found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found)]

@@ -20,7 +20,7 @@ from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.payload_schemas import PayloadSchema, schemas_to_write
 from spark_kafka_sink.spark.announcements import announce, report_logger
 from spark_kafka_sink.spark.arrow_types import arrow_columns
-from spark_kafka_sink.spark.report_store import driver_directory, replace_file
+from spark_kafka_sink.spark.report_store import driver_directory, oldest_first, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -133,9 +133,10 @@ def _keep(token: str, schemas: Mapping[Side, PayloadSchema]) -> None:
     kept = json.dumps({side: schema.to_json() for side, schema in schemas.items()})
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
-        replace_file(directory / f"{token}.json", kept, durable=False)
-        files = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-        for path in files[:-_MOST_STREAMS]:
+        target = directory / f"{token}.json"
+        earlier = [path for path in oldest_first(directory) if path != target]
+        replace_file(target, kept, durable=False)
+        for path in earlier[: max(len(earlier) + 1 - _MOST_STREAMS, 0)]:
             path.unlink(missing_ok=True)
     except OSError as error:
         logger.warning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
@@ -115,6 +116,8 @@ def test_files_of_old_queries_are_removed(registry, directory, monkeypatch):
     monkeypatch.setattr("spark_kafka_sink.spark.sink.payload_writes._MOST_STREAMS", 2)
     for number in range(4):
         schema_of(registry, query=f"t{number}")
+        # As files that were written long after each other.
+        os.utime(directory / f"t{number}.json", ns=(number, number))
     assert ["t2.json", "t3.json"] == sorted(path.name for path in directory.iterdir())
 
 
