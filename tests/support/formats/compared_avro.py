@@ -21,30 +21,64 @@ from tests.support.record.reading.guarded_memory import guarded_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spark_kafka_sink.formats.avro.columns import Column
     from spark_kafka_sink.formats.avro.plan import Plan
 
 #: Numbers that say too much, or just not too much.
 _COUNTS = (-(2**63), -(2**31) - 1, -65, -1, 0, 1, 2, 64, 2**31 - 1, 2**31, 2**62, 2**63 - 1)
+#: What a column may take beside its values, and their copies while buffers grow.
+_COLUMN_BYTES = 500
 _BYTES = (0, 1, 2, 0x7F, 0x80, 0xFF)
 
 
-def compare_case(seed: int, damaged: int = 8) -> None:
-    """Compare the decoders for random schemas, payloads, and so many damaged payloads."""
+def compare_case(seed: int, damaged: int = 8) -> int:
+    """Compare the decoders for random schemas, payloads, and so many damaged payloads.
+
+    Returns the number of damaged payloads: none if the schemas are refused.
+    """
     rng = random.Random(seed)
     case = make_case(seed, payloads=4)
     try:
         plan = make_plan(parse_schema(case.writer), parse_schema(case.reader))
     except SchemaError:
-        return
+        return 0
     payloads = [*case.payloads, None]
     payloads += [damage(rng, rng.choice(case.payloads)) for _ in range(damaged)]
     rng.shuffle(payloads)
-    compare_decoders(plan, payloads, rng.choice((70, 200, 1000, 1 << 20)))
+    few_bytes = rng.choice((70, 200, 1000, 1 << 20))
+    compare_decoders(plan, payloads, few_bytes)
+    peak = _peak_memory(Decoder(plan, few_bytes), _guarded(payloads))
+    assert peak <= 3 * few_bytes + _COLUMN_BYTES * _count(plan.column)
+    return damaged
+
+
+def _peak_memory(decoder: Decoder, payloads: Any) -> int:
+    """Return the most bytes that are allocated while outputs are made, one after the other."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        for output in decoder.decode(payloads):
+            # No buffer may outlive its pool.
+            del output
+    finally:
+        pa.set_memory_pool(before)
+    return int(pool.max_memory())
+
+
+def _count(column: Column) -> int:
+    return 1 + sum(map(_count, column.children))
 
 
 def damage(rng: random.Random, payload: bytes) -> bytes:
     """Return a payload with some other bytes, bits or numbers, or without its end."""
     data = bytearray(payload)
+    while data == payload:
+        _damage(rng, data)
+    return bytes(data)
+
+
+def _damage(rng: random.Random, data: bytearray) -> None:
     for _ in range(rng.randint(1, 3)):
         position = rng.randrange(len(data) + 1)
         match rng.randrange(6):
@@ -60,7 +94,6 @@ def damage(rng: random.Random, payload: bytes) -> bytes:
                 data[position] = rng.choice((*_BYTES, rng.getrandbits(8)))
             case 5:
                 data[position:position] = data[: rng.randrange(9)]
-    return bytes(data)
 
 
 def compare_decoders(plan: Plan, payloads: Sequence[bytes | None], few_bytes: int) -> None:
