@@ -15,7 +15,11 @@ import pyarrow.compute as pc
 from spark_kafka_sink.errors import PayloadError
 from spark_kafka_sink.formats.columnar.source_kernel import SourceSlot
 from spark_kafka_sink.formats.columnar.sources import is_any_binary, is_any_string, value_type
-from spark_kafka_sink.record.arrow.record_columns import first_bad_offset, first_bad_row
+from spark_kafka_sink.record.arrow.record_columns import (
+    cast_strings,
+    first_bad_offset,
+    first_bad_row,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -86,7 +90,7 @@ class Inputs:
         if source.cast is not None and array.type != source.cast:
             if pa.types.is_time32(array.type):
                 array = array.view(pa.int32())
-            array = array.cast(source.cast)
+            array = cast_strings(array, source.cast)
         return array
 
     def _check(self, array: Any) -> None:
@@ -180,9 +184,9 @@ def _values(array: Any) -> Any:
     if is_any_string(kind):
         # Arrow cannot take views by index, and what is taken may have more bytes than offsets of
         # 32 bits can count.
-        values = values.cast(pa.large_string())
+        values = cast_strings(values, pa.large_string())
     elif is_any_binary(kind):
-        values = values.cast(pa.large_binary())
+        values = cast_strings(values, pa.large_binary())
     return values.take(indices)
 
 

@@ -500,8 +500,23 @@ def _plain(array: Any) -> Any:
     plain = pa.large_string() if _is_string(array.type) else pa.large_binary()
     if pa.types.is_dictionary(array.type):
         # Arrow cannot take views by index.
-        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))
-    return array.cast(plain)
+        array = pa.DictionaryArray.from_arrays(array.indices, cast_strings(array.dictionary, plain))
+    return cast_strings(array, plain)
+
+
+def cast_strings(array: Any, kind: pa.DataType) -> Any:
+    """Convert strings or bytes in any layout, whose references have been checked (`first_bad_row`).
+
+    Views of nulls may be anything, but Arrow's own cast adds up their sizes.
+    """
+    if array.null_count and any(is_view(array.type) for is_view in _VIEWS):
+        validity, views, *data = array.buffers()
+        last = array.offset + len(array)
+        halves = np.frombuffer(views, np.int64, 2 * last).reshape(last, 2).copy()
+        halves[array.offset :][array.is_null().to_numpy(zero_copy_only=False)] = 0
+        buffers = [validity, pa.py_buffer(halves.data), *data]
+        array = pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset)
+    return array.cast(kind)
 
 
 def _bytes_column(array: Any) -> BytesColumn:

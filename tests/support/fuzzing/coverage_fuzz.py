@@ -38,6 +38,8 @@ _INSTRUMENTED = (
     "spark_kafka_sink.record.default_record",
     "spark_kafka_sink.record.arrow",
     "spark_kafka_sink.formats.avro.interpreter",
+    "spark_kafka_sink.registry.client",
+    "spark_kafka_sink.devbroker.registry.rest_api",
     "spark_kafka_sink.devbroker.net.sasl_authenticator",
     "spark_kafka_sink.devbroker.net.sasl_servers",
     "spark_kafka_sink.devbroker.handlers",
@@ -46,7 +48,9 @@ _INSTRUMENTED = (
 _KERNELS = (
     "spark_kafka_sink.record.kernel.decode_kernel",
     "spark_kafka_sink.formats.avro.decode_kernel",
+    "spark_kafka_sink.formats.avro.encode_kernel",
     "spark_kafka_sink.formats.columnar.output_kernel",
+    "spark_kafka_sink.formats.columnar.source_kernel",
 )
 _SEEDS_PER_TARGET = 100
 _LONGEST_INPUT = 4096

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import struct
 from decimal import Decimal
 
 import fastavro
@@ -353,6 +354,18 @@ def test_rows_that_are_null_as_a_whole_remain_null():
     assert [b"1\2\2a", None] == encode(["null", "string"], array, b"1").to_pylist()
     assert [None, None] == encode("int", pa.nulls(2)).to_pylist()
     assert [] == encode("int", pa.array([], pa.int32())).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"), [(pa.string_view(), "string"), (pa.binary_view(), "bytes")], ids=str
+)
+def test_views_of_nulls_are_not_followed(kind, schema):
+    """They may be anything, also of a size that would end this process."""
+    views = b"".join(struct.pack("<iiii", size, 0x61616161, 0, 0) for size in (2, -(2**30), 4))
+    array = pa.Array.from_buffers(kind, 3, [pa.py_buffer(b"\5"), pa.py_buffer(views)])
+    for rows in (array, array.slice(1), pa.DictionaryArray.from_arrays([0, 1, 2], array)):
+        expected = [b"\4aa", None, b"\x08aaaa"]
+        assert expected[-len(rows) :] == encode(schema, rows).to_pylist()
 
 
 def test_a_prefix_of_any_length_is_before_each_payload():

@@ -222,9 +222,13 @@ def test_a_dictionary_is_checked_even_without_rows():
 
 
 def test_references_of_nulls_are_not_followed():
-    """A null row may have any view."""
-    array = views([view(1), view(-5), view(40, 9, -9)], validity=b"\1\0")
-    assert [b"\0", None, None] == [record.value for record in read_batch(batch_of(value=array))]
+    """A null row may have any view, also one of a size that would end this process."""
+    parts = [view(1), view(-5), view(40, 9, -9), view(-(2**30)), view(1)]
+    array = views(parts, validity=b"\x11\0")
+    expected = [b"\0", None, None, None, b"\0"]
+    for rows in (array, array.slice(1), dictionary([0, 1, 2, 3, 4], array)):
+        read = [record.value for record in read_batch(batch_of(value=rows))]
+        assert expected[-len(rows) :] == read
 
 
 class _ExportedArray(ctypes.Structure):
