@@ -93,6 +93,10 @@ from spark_kafka_sink.errors import (
     UnsupportedVersionError as UnsupportedVersionError,
     WakeupError as WakeupError,
 )
+from spark_kafka_sink.formats.avro_serializers import (
+    AvroDeserializer as AvroDeserializer,
+    AvroSerializer as AvroSerializer,
+)
 from spark_kafka_sink.metrics.kafka_metric import (
     KafkaMetric as KafkaMetric,
     MetricName as MetricName,

@@ -789,3 +789,16 @@ class DeliveryError(KafkaError):
 
     topic: str | None = None
     partition: int | None = None
+
+
+def shown_reason(error: Exception) -> str:
+    """Return what a message says of the error of a serializer or deserializer.
+
+    Any error but these may quote the data, which must not be logged: of others only the type is
+    named.
+    """
+    if isinstance(error, PayloadError):
+        return str(error).removesuffix(f". {error.advice}")
+    if isinstance(error, SchemaError | SchemaRegistryError | ConfigError):
+        return str(error)
+    return type(error).__name__

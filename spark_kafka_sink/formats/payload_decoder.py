@@ -269,11 +269,11 @@ def payload_decoder(
     reader = narrowed(schema.parsed(), wanted, side.side)
     if side.framing is Framing.NONE or registry is None:
         return PayloadDecoder(reader, schema.parsed(), name=side.side)
-    writers = partial(_writers_schema, side, schema, registry, evolution)
+    writers = partial(schema_of_writer, side, schema, registry, evolution)
     return PayloadDecoder(reader, writers, name=side.side)
 
 
-def _writers_schema(
+def schema_of_writer(
     side: PayloadOptions,
     schema: PayloadSchema,
     registry: RegistrySettings,

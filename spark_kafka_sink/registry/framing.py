@@ -93,6 +93,14 @@ def _framed_ids(starts: npt.NDArray[Any], data_buffer: Any) -> npt.NDArray[np.in
     return ids
 
 
+def schema_id_of(payload: bytes) -> int | None:
+    """Return the id of the schema of one payload; None if it has none."""
+    if len(payload) < PREFIX_BYTES:
+        return None
+    magic, schema_id = _PREFIX.unpack_from(payload)
+    return schema_id if magic == _MAGIC and schema_id >= 0 else None
+
+
 def why_unframed(payload: bytes) -> str:
     """Return why a payload has no id, as the end of a sentence that begins with "it"."""
     if payload.startswith(_GLUE_PREFIXES):

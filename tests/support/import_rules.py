@@ -79,6 +79,7 @@ LAYERS: dict[str, frozenset[str]] = {
         "admin",
         "config",
         "consumer",
+        "formats",
         "metrics",
         "network",
         "producer",

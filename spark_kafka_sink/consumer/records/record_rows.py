@@ -16,7 +16,7 @@ import numpy as np
 
 from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
 from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, SizeError
-from spark_kafka_sink.errors import RecordDeserializationError
+from spark_kafka_sink.errors import RecordDeserializationError, shown_reason
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.record.decode import Header
 
@@ -90,8 +90,7 @@ class Fault(NamedTuple):
     def about(self, record: ConsumerRecord) -> RecordDeserializationError:
         """Return the error to raise; `record` has the key and the value as bytes."""
         error = self.error
-        # Any other error may quote the data, which must not be logged.
-        why = str(error) if isinstance(error, SizeError) else type(error).__name__
+        why = str(error) if isinstance(error, SizeError) else shown_reason(error)
         return RecordDeserializationError(
             f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: the "
             f"{self.part}.deserializer cannot read the {self.part} ({why}). To "

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from spark_kafka_sink.config.plug_ins import PlugIns, check_signature, takes
-from spark_kafka_sink.errors import ConfigError, SerializationError
+from spark_kafka_sink.errors import ConfigError, SerializationError, shown_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -268,10 +268,8 @@ def _built_in(name: str, part: str) -> ResolvedSerializer:
 def _refused(
     name: str, part: str, topic: str, value: object, error: Exception
 ) -> SerializationError:
-    # The error may quote the value, which is the caller's data and must not be logged: it is only
-    # attached as the cause.
     return SerializationError(
         f"topic {topic!r}: the serializer {name} cannot convert a {part} of type "
-        f"{type(value).__qualname__} ({type(error).__name__}). Pass a {part} that it accepts, or "
+        f"{type(value).__qualname__} ({shown_reason(error)}). Pass a {part} that it accepts, or "
         f"change {part}.serializer"
     )

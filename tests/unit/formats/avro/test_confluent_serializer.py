@@ -12,13 +12,14 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder
 from spark_kafka_sink.formats.avro.schema import parse_schema
+from spark_kafka_sink.formats.avro.value_encoder import ValueEncoder
 from tests.support.formats.encode_cases import fastavro_value, make_encode_case, without_logical
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 600, 100))
 def test_payloads_are_those_of_confluents_serializer(first):
-    """Prefix and payload are equal for random schemas, whose ids its own registry chooses."""
+    """Prefix and payload are equal for random schemas, in columns and for single values."""
     for seed in range(first, first + 100):
         case = make_encode_case(seed, plain=True)
         schema = parse_schema(case.schema)
@@ -40,3 +41,7 @@ def test_payloads_are_those_of_confluents_serializer(first):
         prefix = prefixes.pop() if prefixes else b""
         encoder = Encoder(make_encode_plan(schema, case.array.type, bare_bytes=True))
         assert expected == encoder.encode(case.array, prefix).to_pylist()
+        single = ValueEncoder(parse_schema(text), bare_bytes=True)
+        assert expected == [
+            None if value is None else single.encode(value, prefix) for value in values
+        ]
