@@ -5,6 +5,7 @@ Examples that start Spark are tested in `tests/spark/test_demo.py`.
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,15 @@ EXPECTED = {
         "the first producer was fenced: it wrote nothing",
     ],
 }
+#: The same of examples that need no process of their own.
+HERE = {
+    "avro_records.py": [
+        "values by schema 1 (subject orders-value, version 1)\n",
+        "1000 orders: struct<id: int64, quantity: int64>\n",
+        "{'order': 0, 'amount': Decimal('9.95'), 'paid': False}\n",
+        "{'order': 2, 'amount': Decimal('29.85'), 'paid': False}\n",
+    ],
+}
 
 
 def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -87,11 +97,19 @@ def test_an_example_prints_its_result(name):
     assert [] == [line for line in EXPECTED[name] if line not in done.stdout], done.stdout
 
 
+@pytest.mark.parametrize("name", sorted(HERE))
+def test_an_example_prints_its_result_here(name, capsys):
+    """The example ends, and prints the lines that show its feature."""
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert [] == [line for line in HERE[name] if line not in printed], printed
+
+
 def test_every_example_has_a_test():
     """Every example is tested here or elsewhere."""
     found = {path.name for path in EXAMPLES.glob("*.py")}
 
-    assert NOT_HERE | set(EXPECTED) == found
+    assert NOT_HERE | set(EXPECTED) | set(HERE) == found
 
 
 def test_an_example_writes_to_the_given_kafka():
