@@ -18,7 +18,7 @@ Every option must be one of these; any other is an error that suggests the neare
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import *
@@ -129,6 +129,21 @@ _OPTIONS: Final = {
         "Whether each task prints every five seconds how many rows it has taken, to the "
         "executor's log or in local mode to the terminal."
     ),
+    "maxBytesPerSecond": setting(LONG, None, MEDIUM, Range(1)).doc(
+        "How many bytes a second the write may send, all tasks together, counted as brokers' "
+        "quotas count them: compressed, with the headers of batches, and again if they are sent "
+        "again. By default as many as brokers accept."
+    ),
+    "maxRecordsPerSecond": setting(LONG, None, MEDIUM, Range(1)).doc(
+        "How many records a second the write may send, all tasks together."
+    ),
+    "pacedExecutors": setting(INT, None, LOW, Range(1)).doc(
+        "With maxBytesPerSecond or maxRecordsPerSecond: among how many executors they are divided; "
+        "the tasks of an executor share its part. By default the number in Spark's configuration: "
+        "1 in local mode, spark.executor.instances on YARN and Kubernetes, "
+        "spark.dynamicAllocation.maxExecutors with dynamic allocation, and spark.cores.max divided "
+        "by spark.executor.cores on a standalone cluster. Required if that is unknown."
+    ),
     "sourceConsumerGroup": setting(STRING, None, LOW, RequestName()).doc(
         "For a stream from Kafka: the consumer group to which the offsets of each finished "
         "micro-batch are committed, for lag monitors. Requires checkpointLocation as an "
@@ -206,6 +221,15 @@ class ExactlyOnceOptions:
     transaction_timeout_ms: int
 
 
+class PaceOptions(NamedTuple):
+    """How fast a write may be, at least one of both limits."""
+
+    bytes_per_second: int | None
+    records_per_second: int | None
+    #: None if it follows from Spark's configuration.
+    executors: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """The validated options of one write; `ignored` has the names of those without effect."""
@@ -225,6 +249,8 @@ class SinkOptions:
     checkpoint_location: str | None
     #: None for an at_least_once write.
     exactly_once: ExactlyOnceOptions | None
+    #: None for a write without limits.
+    pace: PaceOptions | None = None
     formats: FormatOptions = field(default_factory=FormatOptions)
     #: None without schema.registry.url.
     registry: RegistrySettings | None = None
@@ -278,11 +304,26 @@ class SinkOptions:
             source_consumer_group=values["sourceConsumerGroup"],
             checkpoint_location=checkpoint_location,
             exactly_once=_exactly_once_options(values, frozenset(own), kafka, producer, topic),
+            pace=_pace(values),
             formats=FormatOptions.parse(
                 values, frozenset(own), has_registry=bool(settings), is_read=False
             ),
             registry=RegistrySettings.of_options(settings),
         )
+
+
+def _pace(values: Mapping[str, Any]) -> PaceOptions | None:
+    pace = PaceOptions(
+        values["maxBytesPerSecond"], values["maxRecordsPerSecond"], values["pacedExecutors"]
+    )
+    if pace.bytes_per_second is not None or pace.records_per_second is not None:
+        return pace
+    if pace.executors is not None:
+        raise ConfigError(
+            "pacedExecutors is for writes with a limit: set maxBytesPerSecond or "
+            "maxRecordsPerSecond, or remove it"
+        )
+    return None
 
 
 def _check_allowed_in_spark(name: str, value: object) -> None:

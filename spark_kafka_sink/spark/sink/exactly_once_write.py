@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaError
+from spark_kafka_sink.exactly_once.errors import WinnerLostError
 from spark_kafka_sink.exactly_once.ledger import Budget, Ledger, ensure_ledger_topic
 from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
 from spark_kafka_sink.exactly_once.plan import Job, Plan, Prepared, is_ended_by_others, refusal
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.sink_options import ExactlyOnceOptions
     from spark_kafka_sink.model import PartitionAcks, PreparedTransaction, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+    from spark_kafka_sink.spark.sink.pacing import Pacer
     from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, Start
 
     Observe = Callable[[Point], None]
@@ -271,10 +273,11 @@ class ExactlyOnceWrite:
         topic: str | None,
         *,
         stage: int | None = None,
+        pacer: Pacer | None = None,
     ) -> TaskResult:
         """Write a task's rows in a transaction of their own and leave it open (in the worker).
 
-        `stage` is the id of the task's stage.
+        `stage` is the id of the task's stage; a `pacer` says when rows may be sent.
 
         Raises RolledBackError, MixedError, OvertakenError if another driver has taken over the
         prefix and thereby ended the transaction, and the errors of `write_rows`.
@@ -295,7 +298,9 @@ class ExactlyOnceWrite:
             stage=stage,
         )
         try:
-            written = write_rows(batches, producers=producers, topic=topic, config=self.config)
+            written = write_rows(
+                batches, producers=producers, topic=topic, config=self.config, pacer=pacer
+            )
         except KafkaError as error:
             if is_ended_by_others(error):
                 self._raise_if_overtaken(plan, write_id, batch_id, error)
@@ -332,15 +337,28 @@ class ExactlyOnceWrite:
         job: Job | None = None,
     ) -> None:
         """Decide and commit (on the driver); raises the errors of `TwoPhaseCommit.commit`."""
-        with two_phase_commit(self.config, self.options, observe=observe, checks=False) as protocol:
-            protocol.commit(
-                plan,
-                write_id,
-                batch_id,
-                _prepared(messages),
-                timeout=step_timeout(self.config),
-                job=job,
-            )
+        try:
+            with two_phase_commit(
+                self.config, self.options, observe=observe, checks=False
+            ) as protocol:
+                protocol.commit(
+                    plan,
+                    write_id,
+                    batch_id,
+                    _prepared(messages),
+                    timeout=step_timeout(self.config),
+                    job=job,
+                )
+        except WinnerLostError as error:
+            paused = sum(message.paced_seconds or 0.0 for message in messages)
+            if not paused:
+                raise
+            raise WinnerLostError(
+                f"{error}. Its tasks paused for {paused:,.0f} s in all, because of "
+                "maxBytesPerSecond or maxRecordsPerSecond, while the transactions were open: with "
+                "a lower rate, a write needs a longer transaction.timeout.ms, or fewer rows at a "
+                "time"
+            ) from error
 
     def abort(
         self,

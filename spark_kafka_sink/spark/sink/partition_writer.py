@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.record.columns import RecordColumns
+    from spark_kafka_sink.spark.sink.pacing import Pacer
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ class KafkaCommitMessage(WriterCommitMessage):
     times: TaskTimes | None = None
     #: How keys and values with a format were encoded, such as "values by schema 7".
     schemas: tuple[str, ...] = ()
+    #: How long the task paused to keep the pace of the write; None without a limit.
+    paced_seconds: float | None = None
 
     @property
     def is_replay(self) -> bool:
@@ -131,6 +134,8 @@ class Written(NamedTuple):
     metrics: MetricsSnapshot
     #: How long taking a producer and waiting for the last acknowledgements took.
     fixed_seconds: float = 0.0
+    #: How long the task paused to keep the pace of the write; None without a limit.
+    paced_seconds: float | None = None
 
     def times_since(self, started_at: float) -> TaskTimes:
         """Return the times of a task that ends now."""
@@ -143,24 +148,32 @@ def write_rows(
     producers: Producers,
     topic: str | None,
     config: ProducerConfig,
+    pacer: Pacer | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Written:
     """Write all rows and wait for their acknowledgements.
 
     Rows go to `topic`, or if it is None to the topic in their `topic` column. `config` is used to
-    list the existing topics when a row names a missing one; `clock` returns seconds. Raises
-    RecordError (row, topic, partition, and what to do) for a row that cannot be sent, and
-    DeliveryError or another KafkaError for rows that the cluster did not accept; rows acknowledged
-    by then stay written.
+    list the existing topics when a row names a missing one; a `pacer`, which this closes, says when
+    rows may be sent; `clock` returns seconds. Raises RecordError (row, topic, partition, and what
+    to do) for a row that cannot be sent, and DeliveryError or another KafkaError for rows that the
+    cluster did not accept; rows acknowledged by then stay written.
     """
-    writer = _Writer(producers, topic, config, clock)
+    writer = _Writer(producers, topic, config, pacer, clock)
     try:
         for batch in batches:
-            writer.append(batch)
+            if pacer is None:
+                writer.append(batch)
+            elif batch.num_rows:
+                for part in pacer.parts(batch, writer.flush):
+                    writer.append(part)
         return writer.finish()
     except BaseException:
         writer.give_up()
         raise
+    finally:
+        if pacer is not None:
+            pacer.close()
 
 
 class _Writer:
@@ -171,6 +184,7 @@ class _Writer:
         producers: Producers,
         topic: str | None,
         config: ProducerConfig,
+        pacer: Pacer | None,
         clock: Callable[[], float],
     ) -> None:
         self._producers = producers
@@ -179,6 +193,9 @@ class _Writer:
         self._producer: KafkaProducer | None = None
         self._measured_before = MetricsSnapshot()
         self._rows = 0
+        self._pacer = pacer
+        #: Bytes of batches sent before the last `flush`.
+        self._sent = 0
         self._clock = clock
         self._fixed_seconds = 0.0
 
@@ -192,6 +209,8 @@ class _Writer:
             begun = self._clock()
             self._producer = self._producers.take()
             self._measured_before = self._producer.begin_metrics_period()
+            if self._pacer is not None:
+                self._pacer.begin()
             self._fixed_seconds += self._clock() - begun
         try:
             self._producer.append(columns, first_row=self._rows)
@@ -209,11 +228,25 @@ class _Writer:
             raise about_row(error, columns, self._rows) from error.__cause__
         self._rows += batch.num_rows
 
-    def finish(self) -> Written:
+    def flush(self) -> int:
+        """Send all rows so far; return how many bytes were sent since the last call."""
         if self._producer is None:
-            return Written(0, (), MetricsSnapshot())
-        begun = self._clock()
+            return 0
         self._producer.flush()
+        batches = self._producer.metrics_snapshot().since(self._measured_before).batch_size
+        sent, self._sent = self._sent, int(batches.total)
+        return self._sent - sent
+
+    def finish(self) -> Written:
+        paced_seconds = None if self._pacer is None else self._pacer.waited_seconds
+        if self._producer is None:
+            return Written(0, (), MetricsSnapshot(), paced_seconds=paced_seconds)
+        begun = self._clock()
+        if self._pacer is None:
+            self._producer.flush()
+        else:
+            # The tasks that go on must know what this one has sent.
+            self._pacer.settle(self.flush)
         acks = self._producer.take_acks()
         metrics = self._producer.metrics_snapshot().since(self._measured_before)
         acknowledged = sum(partition.records for partition in acks.values())
@@ -225,7 +258,9 @@ class _Writer:
         producer, self._producer = self._producer, None
         self._producers.finished(producer)
         self._fixed_seconds += self._clock() - begun
-        return Written(self._rows, tuple(sorted(acks.items())), metrics, self._fixed_seconds)
+        return Written(
+            self._rows, tuple(sorted(acks.items())), metrics, self._fixed_seconds, paced_seconds
+        )
 
     def give_up(self) -> None:
         """Release the producer as failed, unless it has been released already."""

@@ -66,7 +66,8 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self._options = options
         self._topic = topic
         self._columns = columns
-        self._token = token
+        # The micro-batches of a query follow the same pace.
+        self._token = self._pace_name = token
         self._is_checked = False
         #: When the writer was first pickled for the tasks, in seconds since 1970.
         self._started_at: float | None = None

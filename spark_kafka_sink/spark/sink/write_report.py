@@ -73,6 +73,9 @@ class WriteReport:
     task_slots: int | None = None
     #: The schemas of keys and values that have a format: "values by schema 7 (subject ...)".
     schemas: tuple[str, ...] = ()
+    #: How long tasks paused for maxBytesPerSecond and maxRecordsPerSecond, the sum of all of them;
+    #: None without a limit.
+    paced_seconds: float | None = None
 
     def timed(self, started_at: float | None, ended_at: float) -> WriteReport:
         """Return the report with `started_at` and `ended_at`, in seconds since 1970."""
@@ -98,6 +101,11 @@ class WriteReport:
     def retries(self) -> int:
         """How many records were sent again, because a broker had not accepted them at first."""
         return self.metrics.record_retry_total
+
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers throttled the producers of the tasks, the sum of all responses."""
+        return self.metrics.produce_throttle_time_ms.total / 1000
 
     @property
     def advice(self) -> str | None:
@@ -138,6 +146,7 @@ class WriteReport:
             elapsed=(self.elapsed or 0.0) + (later.elapsed or 0.0) if known else None,
             replayed=self.replayed or later.replayed,
             schemas=tuple(dict.fromkeys((*self.schemas, *later.schemas))),
+            paced_seconds=_sum_of_known((self.paced_seconds, later.paced_seconds)),
             # How many tasks there are is a question about each batch.
             task_seconds=None,
             task_slots=None,
@@ -191,6 +200,11 @@ class WriteReport:
     def _notes(self) -> list[str]:
         """Return what is true of these offsets and timestamps, and of few others."""
         notes = list(self.schemas)
+        if self.paced_seconds:
+            notes.append(
+                f"paced by maxBytesPerSecond or maxRecordsPerSecond: the tasks paused for "
+                f"{self.paced_seconds:,.1f} s in all"
+            )
         if not self.offsets_known:
             notes.append("acks=0: brokers acknowledged nothing and returned no offsets")
         topics = self.log_append_time_topics
@@ -239,6 +253,12 @@ class WriteReport:
             "elapsed": None if self.elapsed is None else f"{self.elapsed:,.1f} s",
             "rows per second": None if rates[0] is None else round(rates[0]),
             "sent per second": None if rates[1] is None else display.size(rates[1]),
+            "paused to keep the pace, all tasks": (
+                None if self.paced_seconds is None else f"{self.paced_seconds:,.1f} s"
+            ),
+            "throttled by brokers, all tasks": (
+                f"{self.throttled_seconds:,.1f} s" if self.throttled_seconds else None
+            ),
             "records retried": self.retries or None,
             "query": self.query_id,
             "micro-batch": self.batch_id,
@@ -300,6 +320,8 @@ class WriteReport:
             "bytes": self.bytes,
             "elapsed_seconds": self.elapsed,
             "task_seconds": self.task_seconds,
+            "paced_seconds": self.paced_seconds,
+            "throttled_seconds": self.throttled_seconds,
             "rows_per_second": self.rows_per_second,
             "bytes_per_second": self.bytes_per_second,
             "offsets_known": self.offsets_known,
@@ -360,7 +382,14 @@ def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
         task_seconds=None if costs is None else costs.seconds,
         task_slots=None if costs is None else costs.slots,
         schemas=tuple(dict.fromkeys(each for message in finished for each in message.schemas)),
+        paced_seconds=_sum_of_known(message.paced_seconds for message in finished),
     )
+
+
+def _sum_of_known(numbers: Iterable[float | None]) -> float | None:
+    """Return the sum without the unknown ones; None if there is no other."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _merged(

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+    from spark_kafka_sink.spark.sink.pacing import Pacer
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,8 @@ class SinkWriter:
     _schemas: Mapping[Side, PayloadSchema] | None = None
     #: Set when an exactly-once write is pickled.
     _planned: PlannedWrite | None = None
+    #: The name of the pace that all tasks of the write share, and no others.
+    _pace_name = ""
 
     @property
     def _exactly_once(self) -> ExactlyOnceWrite | None:
@@ -103,6 +106,24 @@ class SinkWriter:
     def _producers(self, context: TaskContext, query_id: str | None = None) -> CachedProducers:
         return CachedProducers(
             self._options.producer, query_id or NO_QUERY, stage=context.stageId()
+        )
+
+    def _pacer(self, context: TaskContext) -> Pacer | None:
+        """Return what paces a task; None without a limit."""
+        options = self._options
+        if options.pace is None:
+            return None
+        from spark_kafka_sink.spark.sink.pacing import pacer_of
+
+        return pacer_of(
+            options.pace,
+            self._pace_name,
+            context.getLocalProperty,
+            transaction_seconds=(
+                None
+                if options.exactly_once is None
+                else options.exactly_once.transaction_timeout_ms / 1000
+            ),
         )
 
     def _with_progress(
@@ -136,6 +157,7 @@ class SinkWriter:
             batches = encoded_task(batches, self._schemas, self._options.formats)
             shown = shown_schemas(self._schemas)
         planned = self._planned
+        pacer = self._pacer(context)
         transactional = None
         if planned is None:
             written = write_rows(
@@ -143,10 +165,17 @@ class SinkWriter:
                 producers=self._producers(context, query_id),
                 topic=self._topic,
                 config=self._options.producer,
+                pacer=pacer,
             )
         else:
             written, transactional = planned.write.write(
-                planned.plan, write_id, batch_id, batches, self._topic, stage=context.stageId()
+                planned.plan,
+                write_id,
+                batch_id,
+                batches,
+                self._topic,
+                stage=context.stageId(),
+                pacer=pacer,
             )
         return KafkaCommitMessage(
             partition_id=context.partitionId(),
@@ -158,6 +187,7 @@ class SinkWriter:
             started_at=asked_at,
             times=written.times_since(started_at),
             schemas=shown,
+            paced_seconds=written.paced_seconds,
             transactional=transactional,
         )
 
@@ -183,6 +213,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         self._topic = topic
         self._schemas = schemas
         self._report_path = report_path
+        self._pace_name = uuid.uuid4().hex
         #: Set when an exactly-once write is pickled.
         self._write_id = ""
         self._started_at = time.time()

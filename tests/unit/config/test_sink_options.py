@@ -9,7 +9,7 @@ from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
 from spark_kafka_sink.config.format_options import FORMAT_OPTIONS, READ_FORMAT_OPTIONS
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, PluginReference
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
-from spark_kafka_sink.config.sink_options import REFUSED_IN_SPARK, SinkOptions
+from spark_kafka_sink.config.sink_options import REFUSED_IN_SPARK, PaceOptions, SinkOptions
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 
@@ -243,3 +243,29 @@ def test_the_group_of_the_source_and_the_checkpoint_are_known():
 def test_an_empty_group_name_is_rejected():
     """An empty group name is an error."""
     assert "sourceConsumerGroup must not be empty" in refusal({"sourceConsumerGroup": ""})
+
+
+def test_a_write_has_no_limits_unless_they_are_set():
+    """Each limit may be set alone; the number of executors belongs to them."""
+    assert options().pace is None
+    assert PaceOptions(1_000_000, None) == options(maxBytesPerSecond="1000000").pace
+    given = {"maxRecordsPerSecond": "5", "pacedExecutors": "4"}
+    assert PaceOptions(None, 5, 4) == options(**given).pace
+
+
+@pytest.mark.parametrize("name", ["maxBytesPerSecond", "maxRecordsPerSecond", "pacedExecutors"])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("0", "at least 1"), ("-5", "at least 1"), ("fast", "integer"), ("1.5", "integer")],
+)
+def test_a_limit_is_a_positive_whole_number(name, value, reason):
+    """The error names the option, the value, and what is accepted."""
+    message = refusal({"maxRecordsPerSecond": "1", name: value})
+    assert message.startswith(f"{name} ")
+    assert value in message
+    assert reason in message
+
+
+def test_a_number_of_executors_without_a_limit_is_refused():
+    """It would have no effect."""
+    assert "set maxBytesPerSecond or maxRecordsPerSecond" in refusal({"pacedExecutors": "4"})

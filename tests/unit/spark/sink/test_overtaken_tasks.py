@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, KafkaError
-from spark_kafka_sink.exactly_once.errors import OvertakenError
+from spark_kafka_sink.exactly_once.errors import OvertakenError, WinnerLostError
 from spark_kafka_sink.exactly_once.ledger_records import Claim
 from spark_kafka_sink.exactly_once.plan import Plan
 from spark_kafka_sink.spark.sink import exactly_once_write
 from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
+from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 
 PARSED = SinkOptions.from_mapping(
     {
@@ -87,3 +89,29 @@ def test_the_ledger_is_not_read_for_other_errors(write):
     error, asked = write("NOT_LEADER_OR_FOLLOWER", 4)
     assert "a row was not delivered" == str(error)
     assert [] == asked
+
+
+@pytest.mark.parametrize(("paced_seconds", "is_named"), [(None, False), (0.0, False), (50.4, True)])
+def test_a_commit_that_comes_too_late_names_the_pauses_of_its_tasks(
+    monkeypatch, paced_seconds, is_named
+):
+    """They may be the reason why a transaction timed out before the driver could commit it."""
+
+    def fail(*_, **__):
+        raise WinnerLostError("it is no longer open")
+
+    monkeypatch.setattr(
+        exactly_once_write,
+        "two_phase_commit",
+        lambda *_, **__: nullcontext(SimpleNamespace(commit=fail)),
+    )
+    messages = [
+        KafkaCommitMessage(
+            partition_id=task, task_attempt_id=task, rows=1, acks=(), paced_seconds=paced_seconds
+        )
+        for task in range(2)
+    ]
+    write = ExactlyOnceWrite(PARSED.producer, PARSED.exactly_once)
+    with pytest.raises(WinnerLostError, match=r"^it is no longer open") as caught:
+        write.commit(PLAN, "w", 0, messages, lambda _: None)
+    assert is_named == ("tasks paused for 101 s in all" in str(caught.value))

@@ -178,6 +178,8 @@ def test_the_json_has_everything():
         "bytes": 200,
         "elapsed_seconds": None,
         "task_seconds": None,
+        "paced_seconds": None,
+        "throttled_seconds": 0.0,
         "rows_per_second": None,
         "bytes_per_second": None,
         "offsets_known": False,
@@ -407,6 +409,47 @@ def test_the_report_says_what_many_tasks_cost():
     assert pytest.approx(0.8) == timed.as_dict()["task_seconds"]
     assert timed == WriteReport.from_record(json.loads(json.dumps(timed.to_record())))
     assert timed.merged(timed).advice is None
+
+
+def test_the_report_says_what_pacing_and_throttling_cost():
+    """Both are sums over the tasks, in the text, the JSON and a notebook, and over batches."""
+    throttled = MetricsSnapshot(
+        records_per_request=Summary(1, 10.0, 10.0),
+        produce_throttle_time_ms=Summary(1, 1_500.0, 1_500.0),
+    )
+    messages = [
+        dataclasses.replace(
+            message(10, {("t", 0): acks(10 * number, 10)}, number),
+            metrics=throttled,
+            paced_seconds=20.5,
+        )
+        for number in range(2)
+    ]
+    paced = report(*messages)
+    note = "paced by maxBytesPerSecond or maxRecordsPerSecond: the tasks paused for 41.0 s in all"
+    assert note in paced.summary()
+    assert "waited 3.0 s throttled by brokers" in paced.to_text()
+    assert (41.0, 3.0) == (paced.paced_seconds, paced.throttled_seconds)
+    assert [41.0, 3.0] == [
+        json.loads(paced.to_json())[name] for name in ("paced_seconds", "throttled_seconds")
+    ]
+    page = paced._repr_html_()
+    assert [True] * 3 == [text in page for text in (note, "41.0 s", "3.0 s")]
+    assert paced == WriteReport.from_record(json.loads(json.dumps(paced.to_record())))
+    assert 82.0 == paced.merged(paced).paced_seconds
+
+
+def test_a_report_without_pacing_does_not_speak_of_it():
+    """Neither where it is off, nor where no task had to pause."""
+    for seconds in (None, 0.0):
+        quiet = report(
+            dataclasses.replace(message(3, {("t", 0): acks(0, 3)}), paced_seconds=seconds)
+        )
+        assert seconds == quiet.paced_seconds
+        assert "paced" not in quiet.to_text() + quiet.summary()
+        assert "throttled" not in quiet._repr_html_()
+    assert "paused" not in report(message(3, {("t", 0): acks(0, 3)}))._repr_html_()
+    assert report().merged(report()).paced_seconds is None
 
 
 def test_reports_of_one_stream_are_merged():
