@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 #: is made up for after there was nothing to send, or a flush took long.
 _PART: Final = 0.1
 _AHEAD: Final = 0.1
-_LATE: Final = 0.25
+_LATE: Final = 0.2
 #: The seconds' worth that may be sent beyond the rate, however long the time is.
 SPARE: Final = _PART + _AHEAD + _LATE
 #: How often a task that pauses looks whether it may go on sooner, in seconds.
@@ -126,12 +126,13 @@ class Pace:
         """Replace the estimate for `size` reserved bytes by what was sent for them."""
         if limits.bytes is None or not size:
             return self
-        ratio = sent / size
+        # Few rows compress less.
+        weight = min(size / (limits.bytes * _PART), 1.0) / 2 if self.settled else 1.0
         return replace(
             self,
             bytes_due_at=self.bytes_due_at + sent / limits.bytes,
             settled=self.settled + size,
-            ratio=(self.ratio + ratio) / 2 if self.settled else ratio,
+            ratio=self.ratio + weight * (sent / size - self.ratio),
         )
 
 
@@ -236,6 +237,8 @@ class Pacer:
         self._sleep = sleep
         self._unsettled = 0
         self._ratio = 1.0
+        #: Whether the task has sent a row.
+        self._is_ready = False
         self._settled_at = -math.inf
         self._began_at: float | None = None
         #: How long the task has paused.
@@ -258,11 +261,17 @@ class Pacer:
         row_size = batch.nbytes / batch.num_rows + _RECORD_OVERHEAD
         row = 0
         while row < batch.num_rows:
-            part = batch.slice(row, self._limits.rows_of_part(row_size, self._ratio))
+            # Connecting and loading the kernels takes time. Tasks that begin together would be
+            # ready together, too, and send in one burst what was due meanwhile.
+            rows = self._limits.rows_of_part(row_size, self._ratio) if self._is_ready else 1
+            part = batch.slice(row, rows)
             for pause in self.pauses(part.num_rows, math.ceil(part.num_rows * row_size), flush):
                 self._sleep(pause)
             yield part
             row += part.num_rows
+            if not self._is_ready:
+                self._is_ready = True
+                self.settle(flush)
 
     def pauses(self, rows: int, size: int, flush: Callable[[], int]) -> Iterator[float]:
         """Reserve rows of `size` bytes, and yield how long to sleep, until they are due."""
