@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain, count
 
 import pytest
@@ -13,15 +14,15 @@ from tests.support.consumer.embedded_consuming import GROUP, PATIENCE, consuming
 from tests.support.consumer.reading import fill, numbered
 from tests.support.faults.interrupts import interrupted_anew
 
-#: More than there are moments.
-MANY = 2_000
+#: More than there are moments; all have the same size.
+MANY = numbered(2_000, 1_000)
 
 
 @pytest.fixture(scope="module")
 def broker():
     """Return a broker with many records in topic `t`."""
     with DevBroker(topics={"t": 1}, auto_create_topics=False) as broker:
-        fill(broker.bootstrap_servers, "t", numbered(MANY))
+        fill(broker.bootstrap_servers, "t", MANY)
         yield broker
 
 
@@ -31,9 +32,14 @@ def check_is_free(consumer, struck):
     assert not consumer._guard.is_calling, repr(struck)
 
 
+#: The schema of which they are values.
+FIXED = json.dumps({"type": "fixed", "name": "Number", "size": len(MANY[0])})
 READS = {
     "poll": lambda consumer: values(chain(*consumer.poll(PATIENCE).values())),
     "poll_arrow": lambda it: it.poll_arrow(PATIENCE, columns=["value"])["value"].to_pylist(),
+    "poll_arrow with a format": lambda it: it.poll_arrow(
+        PATIENCE, columns=["value"], value_format="avro", value_schema=FIXED
+    )["value"].to_pylist(),
     "iterator": lambda consumer: [next(iter(consumer)).value],
 }
 
@@ -54,7 +60,7 @@ def test_a_call_that_reads_skips_no_record_that_it_has_not_returned(broker, read
         assert 10 < len(seen)
         consumer.commit(timeout=PATIENCE)
         assert len(returned) == committed_by(consumer)
-        assert numbered(len(returned)) == returned
+        assert MANY[: len(returned)] == returned
 
 
 def offset_of(request):
