@@ -1,13 +1,15 @@
 """Decode one payload at a time by a plan, in Python: the oracle of the compiled kernel.
 
-It says exactly what a plan means, and when a payload is malformed. Only tests run it on whole
-payloads; the decoder lets it repeat the operation at which the kernel gave up, for the reason.
+It says exactly what a plan means, and when a payload is malformed. It decodes single records
+(`value_decoder`), and tests compare the kernel with it. The decoder of columns lets it repeat the
+operation at which the kernel gave up, for the reason.
 """
 
 from __future__ import annotations
 
 import struct
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10
 #: The most that a byte of a number can say; with the eighth bit, another one follows.
 _SEVEN_BITS: Final = 0x7F
+_END: Final = int(Op.END)
 _INT: Final = range(-(2**31), 2**31)
 _LONG: Final = range(-(2**63), 2**63)
 
@@ -49,15 +52,21 @@ class Interpreter:
     def __init__(self, plan: Plan, value: str = "") -> None:
         self._plan = plan
         self._value = value
-        #: For each slot, its values so far; of a list, the end of each row among its items.
-        self._values: list[list[Any]] = [[] for _ in range(plan.column.end)]
-        self._columns = _by_slot(plan.column)
+
+    @cached_property
+    def _code(self) -> _Code:
+        # Not before: the decoder of columns needs it for malformed payloads only.
+        return _Code.of(self._plan, self._value)
+
+    @cached_property
+    def _values(self) -> list[list[Any]]:
+        return self._code.empty_columns()
 
     def append(self, payload: bytes) -> None:
         """Decode a payload; after `MalformedError`, nothing of it is in the columns."""
         lengths = [len(values) for values in self._values]
         try:
-            self._run(payload).run()
+            _Run(self._code, self._values, payload).run()
         except MalformedError:
             for values, length in zip(self._values, lengths, strict=True):
                 del values[length:]
@@ -68,30 +77,68 @@ class Interpreter:
 
         Raises RuntimeError if it can.
         """
-        return self._run(payload).problem(stop)
-
-    def _run(self, payload: bytes) -> _Run:
-        return _Run(self._plan, self._value, self._values, self._columns, payload)
+        return _Run(self._code, self._values, payload).problem(stop)
 
     def rows(self) -> list[Any]:
         """Return the rows, as `pyarrow.Array.to_pylist` returns them, but raw numbers for times."""
-        column = self._plan.column
-        return [self._row(column, row) for row in range(len(self._values[column.slot]))]
+        column = self._code.plan.column
+        count = len(self._values[column.slot])
+        return [self._code.row(self._values, column, row) for row in range(count)]
 
-    def _row(self, column: Column, row: int) -> Any:
-        value = self._values[column.slot][row]
+    def decode(self, payload: bytes) -> Any:
+        """Return the row of one payload, which is not appended. Any thread may call it.
+
+        Raises `MalformedError`.
+        """
+        values = self._code.empty_columns()
+        _Run(self._code, values, payload).run()
+        return self._code.row(values, self._code.plan.column, 0)
+
+
+class _Code(NamedTuple):
+    """A plan, in the form in which it is run."""
+
+    plan: Plan
+    #: What errors call the value.
+    value: str
+    #: The operations, and the lines of their tables.
+    lines: tuple[tuple[int, ...], ...]
+    #: By slot.
+    columns: list[Column]
+    #: The names of members of structs, by slot.
+    names: list[list[str]]
+
+    @classmethod
+    def of(cls, plan: Plan, value: str) -> _Code:
+        program = plan.program
+        lines = tuple(program[at : at + WIDTH] for at in range(0, len(program), WIDTH))
+        columns = _by_slot(plan.column)
+        names = [
+            [column.type.field(number).name for number in range(column.type.num_fields)]
+            if column.kind == "struct"
+            else []
+            for column in columns
+        ]
+        return cls(plan, value, lines, columns, names)
+
+    def empty_columns(self) -> list[list[Any]]:
+        """Return the values of each slot; of a list, the end of each row among its items."""
+        return [[] for _ in self.columns]
+
+    def row(self, values: list[list[Any]], column: Column, row: int) -> Any:
+        """Return the value of a column in a row."""
+        value = values[column.slot][row]
         if value is None:
             return None
         if column.kind == "struct":
-            names = [column.type.field(number).name for number in range(column.type.num_fields)]
             return {
-                name: self._row(child, row)
-                for name, child in zip(names, column.children, strict=True)
+                name: self.row(values, child, row)
+                for name, child in zip(self.names[column.slot], column.children, strict=True)
             }
         if column.kind in {"list", "map"}:
             begin, end = value
             items = [
-                tuple(self._row(child, item) for child in column.children)
+                tuple(self.row(values, child, item) for child in column.children)
                 for item in range(begin, end)
             ]
             return (
@@ -103,18 +150,11 @@ class Interpreter:
 class _Run:
     """Decodes one payload."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        value: str,
-        values: list[list[Any]],
-        columns: list[Column],
-        payload: bytes,
-    ) -> None:
-        self._plan = plan
-        self._value = value
+    def __init__(self, code: _Code, values: list[list[Any]], payload: bytes) -> None:
+        self._code = code
+        self._plan = code.plan
+        self._columns = code.columns
         self._values = values
-        self._columns = columns
         self._data = payload
         self._position = 0
         self._limit = len(payload)
@@ -127,39 +167,35 @@ class _Run:
         self._lists: list[tuple[int, int, int]] = []
 
     def run(self) -> None:
-        operation: int | None = 0
-        while operation is not None:
-            operation = self._step(operation)
+        operation = 0
+        lines, steps = self._code.lines, self._STEPS
+        try:
+            while True:
+                op, first, second, third = lines[operation]
+                target = steps[op](self, first, second, third)
+                if op == _END:
+                    return
+                operation = operation + 1 if target is None else target
+        except MalformedError as error:
+            raise MalformedError(self._problem_at(operation, error)) from None
 
     def problem(self, stop: Stop) -> str:
         if stop.is_in_constants:
             self._default(0, len(self._plan.constants))
         self._position, self._empty_items = stop.position, stop.empty_items
-        op, _, begin, _ = self._arguments(stop.operation)
+        op, first, second, third = self._code.lines[stop.operation]
         if op == Op.ITEMS_END:  # It stopped at the block behind the last item of one.
-            self._lists.append((1, 0, self._arguments(begin - 1)[3]))
+            self._lists.append((1, 0, self._code.lines[second - 1][3]))
         try:
-            self._step(stop.operation)
+            self._STEPS[op](self, first, second, third)
         except MalformedError as error:
-            return str(error)
+            return self._problem_at(stop.operation, error)
         raise RuntimeError(
             "the compiled decoder refused a payload that the interpreter accepts; please report it"
         )
 
-    def _arguments(self, operation: int) -> tuple[int, ...]:
-        return self._plan.program[operation * WIDTH : (operation + 1) * WIDTH]
-
-    def _step(self, operation: int) -> int | None:
-        """Do one operation, and return the next one, or None at the end."""
-        op, *arguments = self._arguments(operation)
-        try:
-            target = self._STEPS[op](self, *arguments)
-        except MalformedError as error:
-            problem = self._plan.problem_at(operation, str(error), self._value)
-            raise MalformedError(problem) from None
-        if op == Op.END:
-            return None
-        return operation + 1 if target is None else target
+    def _problem_at(self, operation: int, error: MalformedError) -> str:
+        return self._plan.problem_at(operation, str(error), self._code.value)
 
     def _end(self, *_: int) -> None:
         if self._position < self._limit:
@@ -338,6 +374,10 @@ class _Run:
         return data
 
     def _varint(self, most_bytes: int) -> int:
+        position = self._position
+        if position < self._limit and (only := self._data[position]) <= _SEVEN_BITS:
+            self._position = position + 1
+            return only >> 1 ^ -(only & 1)
         number = 0
         for index in range(most_bytes):
             [byte] = self._bytes(1)

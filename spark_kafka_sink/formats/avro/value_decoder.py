@@ -62,19 +62,18 @@ class ValueDecoder:
 
     def __init__(self, writer: Schema, reader: Schema, name: str = "value") -> None:
         """Set what errors call the value; raise SchemaError if no column can have such values."""
-        self._plan = make_plan(writer, reader)
+        plan = make_plan(writer, reader)
+        self._interpreter = Interpreter(plan, name)
         self._name = name
-        self._convert = _conversion(reader, self._plan.column)
+        self._convert = _conversion(reader, plan.column)
 
     def decode(self, payload: bytes) -> Any:
         """Return the value of a payload; raises PayloadError if it is malformed."""
-        rows = Interpreter(self._plan, self._name)
         try:
-            rows.append(payload)
+            value = self._interpreter.decode(payload)
         except MalformedError as error:
             field, _, cause = str(error).partition(": ")
             raise PayloadError(cause, field=field, advice=_ADVICE) from None
-        [value] = rows.rows()
         if self._convert is None or value is None:
             return value
         try:
