@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A schema evolves while a stream runs
 #
-# A shop sends its orders as Avro, by a schema in a Schema Registry. A stream copies them as structs.
-# Then the shop adds a field. Nothing is lost and nothing deployed: the stream asks for a restart,
-# and reads the new field from then on.
+# A shop sends its orders as Avro, by a schema in a Schema Registry. A stream copies them as
+# structs. Then the shop adds a field. Nothing is lost and nothing deployed: the stream asks for a
+# restart, and reads the new field from then on.
 #
 # Besides the package, this notebook needs `pip install jupyterlab pandas`. Run it in its own
 # folder, where `log4j2.properties` is.
