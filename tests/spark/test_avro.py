@@ -6,30 +6,44 @@ write what is read here, and read what is written.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import random
+import time
+from enum import Enum
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row
 
 from spark_kafka_sink import KafkaSink
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import ConfigError, SchemaError
+from spark_kafka_sink.testing import Delay, NeverAnswer
 from tests.spark.conftest import Topics
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.spark.idle_workers import end_workers
+from tests.support.spark.streams import PATIENCE_SECONDS, start
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+#: Of `make soak`: about five minutes.
+RANDOM_KILLS = 40
 
-def order_schema(*more):
+
+def order_schema(*more, name="Order"):
     """Return the text of a record with an id and a text, and of further fields."""
     fields = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}, *more]
-    return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
+    return json.dumps({"type": "record", "name": name, "namespace": "shop", "fields": fields})
 
 
+#: Fields of further versions of a schema, with the version as their number.
+FIELDS = [{"name": f"f{number}", "type": "int", "default": -number} for number in range(1, 5)]
 PRICE = {"name": "price", "type": "double", "default": -1.0}
 NOTE = {"name": "note", "type": "string", "default": "none"}
 
@@ -131,6 +145,7 @@ def test_spark_reads_what_confluents_serializer_writes(registered, spark):
     registered.produce(topic, [{"id": 3, "name": "c"}], order_schema())
     df = registered.source(spark, topic).load()
     assert "struct<id:bigint,name:string,price:double>" == dict(df.dtypes)["value"]
+    asked = registered.broker.schema_registry.on("GET /schemas/...", lambda *_: None)
     expected = [
         {"id": 1, "name": "a", "price": -1.0},
         {"id": 2, "name": None, "price": 7.5},
@@ -138,6 +153,9 @@ def test_spark_reads_what_confluents_serializer_writes(registered, spark):
         {"id": 3, "name": "c", "price": -1.0},
     ]
     assert expected == registered.orders(spark, topic)
+    # Each worker asks for the one id that the driver did not ship.
+    assert 1 <= asked.seen <= spark.sparkContext.defaultParallelism
+    asked.remove()
 
 
 def test_a_schema_is_derived_and_registered(registered, spark):
@@ -254,15 +272,10 @@ def test_a_stream_writes_and_reads_avro(registered, spark, tmp_path, guarantee):
 def test_a_running_stream_meets_new_schemas(registered, spark, tmp_path):
     """With schemaEvolutionMode=restart new fields end a stream; the next one reads every row."""
     topic = registered.create()
-    fields = [{"name": f"f{number}", "type": "int", "default": -number} for number in range(1, 5)]
-    texts = [order_schema(*fields[:count]) for count in range(5)]
-    rows = itertools.count()
+    numbers = itertools.count()
 
     def produce(version):
-        row = {"id": next(rows), "name": "x"}
-        registered.produce(
-            topic, [row | {f"f{n}": n * 10 for n in range(1, version + 1)}], texts[version]
-        )
+        registered.produce(topic, [versioned(next(numbers), version)], versions()[version])
 
     def run(mode):
         stream = registered_stream(registered, spark, topic, schemaEvolutionMode=mode)
@@ -297,6 +310,133 @@ def test_a_running_stream_meets_new_schemas(registered, spark, tmp_path):
         for version in range(1, 5)
     ]
     assert expected == sorted(found, key=lambda row: row["id"])
+
+
+def versions(name="Order"):
+    """Return the texts of five versions, each with a field more than the one before."""
+    return [order_schema(*FIELDS[:count], name=name) for count in range(len(FIELDS) + 1)]
+
+
+def versioned(number, version):
+    """Return a row of one of the versions of a schema."""
+    return {"id": number, "name": "x"} | {f"f{n}": n * 10 for n in range(1, version + 1)}
+
+
+class Victim(Enum):
+    """What is killed while a stream runs."""
+
+    TASK = "pyspark.worker"
+    SOURCE = "pyspark.sql.streaming.python_streaming_source_runner"
+    QUERY = "query"
+
+
+class EvolvingStream:
+    """A stream that reads all versions by one of them, and is started again when it ends."""
+
+    #: What it reads by: older rows lack fields of it, and newer ones have more.
+    VERSION = 2
+
+    def __init__(self, registered, spark, directory):
+        """Start the stream of a new topic."""
+        self._registered, self._spark, self._directory = registered, spark, directory
+        self._topic = registered.create()
+        # Under a name of its own, since workers keep the schemas of other tests.
+        self._versions = versions(self._topic.replace("-", "_"))
+        self.ids = [registered.register(f"{self._topic}-value", text) for text in self._versions]
+        self._expected = []
+        self.starts = 0
+        self._start()
+
+    def _start(self):
+        self.starts += 1
+        stream = registered_stream(
+            self._registered,
+            self._spark,
+            self._topic,
+            valueSchema=f"id:{self.ids[self.VERSION]}",
+            maxOffsetsPerTrigger="3",
+        )
+        writer = stream.selectExpr("to_json(value) as json").writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self._directory / "checkpoint"))
+        writer = writer.option("path", str(self._directory / "rows"))
+        self.query = start(writer, {"processingTime": "0 seconds"})
+
+    def produce(self, version, count=4):
+        """Write rows of a version."""
+        first = len(self._expected)
+        rows = [versioned(number, version) for number in range(first, first + count)]
+        self._registered.produce(self._topic, rows, self._versions[version])
+        self._expected += [
+            {"id": row["id"], "name": "x", "f1": row.get("f1", -1), "f2": row.get("f2", -2)}
+            for row in rows
+        ]
+
+    def kill(self, victim):
+        """Kill what a stream consists of, whatever it does at the moment."""
+        if victim is Victim.QUERY:
+            self.query.stop()
+        else:
+            end_workers(self._spark, victim.value)
+
+    def settle(self):
+        """Wait until all rows are read, and start the query again whenever it has ended."""
+        for _ in range(10):
+            with contextlib.suppress(StreamingQueryException):
+                self.query.processAllAvailable()
+                if self.query.isActive:
+                    return
+            self._start()
+        raise AssertionError(f"the query does not stay alive: {self.query.exception()}")
+
+    def check(self):
+        """Check that every row was read once, with the defaults of the fields that it lacks."""
+        read = self._spark.read.parquet(str(self._directory / "rows")).collect()
+        found = sorted((json.loads(row.json) for row in read), key=lambda row: row["id"])
+        assert self._expected == found
+
+
+@pytest.fixture
+def evolving(registered, spark, tmp_path):
+    stream = EvolvingStream(registered, spark, tmp_path)
+    yield stream
+    stream.query.stop()
+
+
+def test_every_row_is_read_once_while_schemas_change_and_processes_are_killed(registered, evolving):
+    """Whatever is killed while a worker waits for a new schema, rows and defaults are the same."""
+    registry = registered.broker.schema_registry
+    victims = {0: Victim.TASK, 1: Victim.QUERY, 3: Victim.SOURCE, 4: Victim.TASK}
+    for version in range(len(evolving.ids)):
+        victim = victims.get(version)
+        if victim is None:
+            # The driver has shipped it, so that no worker asks for it.
+            evolving.produce(version)
+        else:
+            # A dead source is noticed only after the micro-batch.
+            fault = Delay(0.5) if victim is Victim.SOURCE else NeverAnswer()
+            hook = registry.on(f"GET /schemas/ids/{evolving.ids[version]}", fault, times=1)
+            evolving.produce(version)
+            wait_until(lambda hook=hook: hook.fired, seconds=PATIENCE_SECONDS, what="a request")
+            evolving.kill(victim)
+        evolving.settle()
+    evolving.check()
+    assert len(victims) < evolving.starts
+
+
+@pytest.mark.soak
+def test_random_kills_while_schemas_change_lose_and_duplicate_no_row(evolving):
+    """For a few minutes, any process dies at any moment, and versions change to and fro."""
+    seed = random.SystemRandom().randrange(2**31)
+    chance = random.Random(seed)
+    print(f"seed {seed}")  # noqa: T201 -- pytest shows it with a failure
+    for number in range(RANDOM_KILLS):
+        evolving.produce(chance.randrange(len(evolving.ids)), chance.choice((1, 4, 10)))
+        time.sleep(chance.uniform(0, 2))
+        evolving.kill(chance.choice(list(Victim)))
+        if number % 3:
+            evolving.settle()
+    evolving.settle()
+    evolving.check()
 
 
 def registered_stream(registered, spark, topic, **options):
