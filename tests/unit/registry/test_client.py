@@ -110,6 +110,13 @@ def test_a_schema_is_registered(registry, client):
     assert TEXT == registry.asked[0].body["schema"]
 
 
+def test_a_registration_without_a_valid_id_is_refused(registry, client):
+    """Ids are not negative; a payload could not name it."""
+    registry.script = [(200, {"id": -1})]
+    with pytest.raises(SchemaRegistryError, match="id"):
+        client.register("s", TEXT)
+
+
 def test_an_incompatible_schema_is_not_registered(registry, client):
     """The error has the registry's reason."""
     registry.script = [error(409, 409, "reader's field 'a' has no default")]

@@ -53,6 +53,14 @@ PAYLOADS = st.lists(
 )
 
 
+def test_a_null_row_may_have_bytes():
+    """What stands in the buffers for a null is not read, even if it looks like a prefix."""
+    data = prefix(7) + prefix(8)
+    offsets = struct.pack("=3i", 0, 5, 10)
+    buffers = [pa.py_buffer(b"\1"), pa.py_buffer(offsets), pa.py_buffer(data)]
+    assert [7, Unframed.NULL] == schema_ids(pa.Array.from_buffers(pa.binary(), 2, buffers)).tolist()
+
+
 @given(PAYLOADS, st.sampled_from([pa.binary(), pa.large_binary()]), st.integers(0, 3))
 def test_a_column_has_the_ids_of_its_rows(payloads, kind, start):
     """Null rows, rows without an id, slices and large arrays are read like single rows."""
