@@ -199,6 +199,17 @@ def test_a_schema_inherits_metadata_and_rules(api):
     assert (404, 40403) == code(missing)
 
 
+def test_a_schema_registered_as_a_version_is_found_without_its_number(api):
+    """The number is kept among the properties, which a request need not repeat."""
+    register(api, V1, version=1)
+    found = ask(api, "GET /subjects/orders/versions/1").body
+    assert {"properties": {"confluent:version": "1"}} == found["metadata"]
+    body = {"schema": V1, "metadata": {"properties": {}}}
+    assert 1 == ask(api, "POST /subjects/orders", body).body["version"]
+    assert found["id"] == ask(api, REGISTER, body).body["id"]
+    assert [1] == ask(api, "GET /subjects/orders/versions").body
+
+
 def test_an_incompatible_schema_is_a_conflict(api):
     """By default a new schema must read the data of the latest one."""
     register(api, V1)
