@@ -1,8 +1,9 @@
-"""The compiled encoder and decoder of Avro alone, on one core, beside fastavro."""
+"""The compiled encoders and decoders of Avro and JSON alone, on one core, beside others."""
 
 from __future__ import annotations
 
 import io
+import json
 import time
 from functools import partial
 from statistics import median
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fastavro
 import pyarrow as pa
+import pyarrow.json as arrow_json
 
 from benchmarks.format_payloads import (
     BATCH_ROWS,
@@ -32,11 +34,13 @@ from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder
 from spark_kafka_sink.formats.avro.plan import make_plan
 from spark_kafka_sink.formats.avro.schema import parse_schema
-from spark_kafka_sink.formats.payload_decoder import PayloadDecoder
+from spark_kafka_sink.formats.json import encode_plan as json_encode_plan
+from spark_kafka_sink.formats.json import encoder as json_encoder
+from spark_kafka_sink.formats.payload_decoder import JsonPayloadDecoder, PayloadDecoder
 from spark_kafka_sink.registry.framing import PREFIX_BYTES, prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from benchmarks.setting import Setting
 
@@ -78,10 +82,11 @@ def run(setting: Setting) -> None:
     runs = {}
     for name, shape in shapes().items():
         runs |= checked_runs(name, shape)
+    runs |= checked_json_runs(orders())
     rounds = 3 * setting.rounds
     rates = {key: median(found) for key, found in alternate(runs, rounds=rounds).items()}
     heading(
-        f"Avro, batches of {BATCH_ROWS:,} rows, medians of {rounds} rounds, "
+        f"Avro and JSON, batches of {BATCH_ROWS:,} rows, medians of {rounds} rounds, "
         "million rows per second of processor time"
     )
     lines = []
@@ -122,6 +127,44 @@ def checked_runs(name: str, shape: Shape) -> dict[tuple[str, str], Callable[[], 
         rows = shape.values[0][:_FASTAVRO_ROWS].to_pylist()
         runs["fastavro", "encode"] = partial(_fastavro_encode_rate, rows)
     return runs
+
+
+def checked_json_runs(values: pa.StructArray) -> dict[tuple[str, str], Callable[[], float]]:
+    """Return what measures JSON, pyarrow's reader and Python's module, once rows are checked."""
+    encoder = json_encoder.Encoder(json_encode_plan.make_encode_plan(values.type))
+    payloads = encoder.encode(values)
+    kind = pa.struct([field.with_nullable(True) for field in values.type])
+    decoder = JsonPayloadDecoder(kind)
+    [decoded] = decoder.decode(payloads)
+    if decoded.malformed or decoded.values.to_pylist() != values.to_pylist():
+        raise RuntimeError("rows are other ones after they were JSON")
+    texts = payloads.to_pylist()
+    lines = b"\n".join(texts)
+    options = {
+        "read_options": arrow_json.ReadOptions(use_threads=False, block_size=1 << 26),
+        "parse_options": arrow_json.ParseOptions(explicit_schema=pa.schema(list(kind))),
+    }
+    rows = values.to_pylist()
+    return {
+        ("JSON", "decode"): partial(_rate, partial(_decode, decoder, payloads)),
+        ("JSON", "encode"): partial(_rate, partial(encoder.encode, values)),
+        ("pyarrow.json", "decode"): partial(
+            _rate, lambda: arrow_json.read_json(io.BytesIO(lines), **options)
+        ),
+        ("json of Python", "decode"): partial(
+            _few_rate, partial(map, json.loads), texts[:_FASTAVRO_ROWS]
+        ),
+        ("json of Python", "encode"): partial(
+            _few_rate, partial(map, json.dumps), rows[:_FASTAVRO_ROWS]
+        ),
+    }
+
+
+def _few_rate(convert: Callable[[list[Any]], Iterable[object]], items: list[Any]) -> float:
+    started = time.process_time()
+    for _ in convert(items):
+        pass
+    return len(items) / (time.process_time() - started) / MILLION
 
 
 def _mixed(encoded: list[pa.Array]) -> pa.Array:
@@ -174,7 +217,7 @@ def _decoder(shape: Shape) -> PayloadDecoder:
     return PayloadDecoder(parse_schema(text(shape.reader)), writers.__getitem__)
 
 
-def _decode(decoder: PayloadDecoder, payloads: pa.Array) -> None:
+def _decode(decoder: PayloadDecoder | JsonPayloadDecoder, payloads: pa.Array) -> None:
     for _ in decoder.decode(payloads):
         pass
 

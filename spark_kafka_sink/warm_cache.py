@@ -38,6 +38,8 @@ _MODULES: Final = (
     "formats.avro.decode_kernel",
     "formats.avro.encode_kernel",
     "formats.columnar.output_kernel",
+    "formats.json.decode_kernel",
+    "formats.json.encode_kernel",
     "record.kernel.decode_kernel",
     "record.kernel.kernel",
     "record.kernel.kernel_objects",

@@ -37,6 +37,12 @@ class PayloadFormat(StrEnum):
 
     RAW = "raw"
     AVRO = "avro"
+    JSON = "json"
+
+    @property
+    def has_registry(self) -> bool:
+        """Whether its schemas may be in a Schema Registry."""
+        return self is PayloadFormat.AVRO
 
 
 class Framing(StrEnum):
@@ -117,10 +123,8 @@ class _FormatName:
         """Look up the word; name those that other systems have."""
         if value.lower() in list(PayloadFormat):
             return None
-        if value.lower() in {"json", "protobuf"}:
-            return (
-                f"must be one of: {', '.join(PayloadFormat)}; {value.lower()} is not supported yet"
-            )
+        if value.lower() == "protobuf":
+            return f"must be one of: {', '.join(PayloadFormat)}; protobuf is not supported yet"
         return f"must be one of: {', '.join(PayloadFormat)}"
 
 
@@ -187,8 +191,9 @@ def _side_options(side: Side) -> dict[str, Any]:
     """Return the options that each side has, under its own names."""
     return {
         f"{side}Format": setting(STRING, PayloadFormat.RAW, HIGH, _FormatName()).doc(
-            f"The format of {side}s: bytes as they are (`raw`), or `avro`, with which the column "
-            f"`{side}` has the type of the schema."
+            f"The format of {side}s: bytes as they are (`raw`); `avro`, with which the column "
+            f"`{side}` has the type of the schema; or `json`, as `to_json` writes it and "
+            "`from_json` reads it."
         ),
         f"{side}Framing": setting(STRING, None, MEDIUM, _FramingName()).doc(
             f"What stands before each {side}: the id of its schema as Confluent's serializers "
@@ -198,7 +203,8 @@ def _side_options(side: Side) -> dict[str, Any]:
         f"{side}Schema": setting(STRING, "latest", HIGH, NotEmpty()).doc(
             f"The schema of {side}s: `latest`, the newest version of the subject; `version:7` of "
             "it; `id:42`; or the JSON text of a schema, which is required without a Schema "
-            "Registry."
+            f"Registry. With {side}Format=json, a read has the type of its column here: DDL "
+            "(`id bigint, name string`), or the JSON of a type of Spark's."
         ),
         f"{side}Subject": setting(STRING, None, MEDIUM, NotEmpty()).doc(
             f"The subject of {side}s in the Schema Registry, if {side}SubjectNameStrategy does not "
@@ -310,7 +316,8 @@ class FormatOptions:
             auto_register=values.get("autoRegisterSchemas", False),
             normalize=values.get("normalizeSchemas", False),
         )
-        fixed = [side for side in options.sides if side.schema.kind != LATEST.kind]
+        registered = [side for side in options.sides if side.format.has_registry]
+        fixed = [side for side in registered if side.schema.kind != LATEST.kind]
         if options.evolution is EvolutionMode.RESTART and fixed:
             raise ConfigError(
                 f"schemaEvolutionMode=restart needs {fixed[0].side}Schema=latest: with "
@@ -321,7 +328,10 @@ class FormatOptions:
         if options.auto_register:
             _check_registration(options, given, has_registry=has_registry)
         for side in options.sides:
-            _check_effects(side, given, _Uses.of(side, options, has_registry, is_read))
+            if side.format is PayloadFormat.JSON:
+                _check_json(side, given, is_read=is_read)
+            else:
+                _check_effects(side, given, _Uses.of(side, options, has_registry, is_read))
         _check_common_effects(options, has_registry=has_registry, is_read=is_read)
         return options
 
@@ -336,19 +346,36 @@ def _payload_options(
             if name in given and name != f"{side}Format":
                 raise ConfigError(f"{name} needs a format: set {side}Format=avro, or remove it")
         return None
-    default = Framing.CONFLUENT if has_registry else Framing.NONE
+    is_framed = has_registry and kind.has_registry
+    default = Framing.CONFLUENT if is_framed else Framing.NONE
     framing = values[f"{side}Framing"]
+    text = values[f"{side}Schema"]
+    choice = _json_schema if kind is PayloadFormat.JSON else _schema_choice
     options = PayloadOptions(
         side=side,
         format=kind,
         framing=default if framing is None else Framing(framing.lower()),
-        schema=_schema_choice(f"{side}Schema", values[f"{side}Schema"]),
+        schema=choice(f"{side}Schema", text),
         subject=values[f"{side}Subject"],
         strategy=_STRATEGIES[_strategy_name(values[f"{side}SubjectNameStrategy"])],
         record_name=values[f"{side}RecordName"],
     )
-    _check_side(options, given, has_registry=has_registry)
+    if kind.has_registry:
+        _check_side(options, given, has_registry=has_registry)
     return options
+
+
+def _json_schema(name: str, value: str) -> SchemaChoice:
+    """Return the type that JSON is read as; `LATEST` if none is given."""
+    if value.lower() == LATEST.kind:
+        return LATEST
+    if _NUMBERED.fullmatch(value) is not None:
+        raise ConfigError(
+            f"{name}={value} is a schema in a Schema Registry, and JSON with such a schema (JSON "
+            f"Schema) is not supported yet: set {name} to DDL (id bigint, name string), or to the "
+            "JSON of a type of Spark's"
+        )
+    return SchemaChoice("text", text=value)
 
 
 def _schema_choice(name: str, value: str) -> SchemaChoice:
@@ -390,6 +417,28 @@ def _check_side(options: PayloadOptions, given: frozenset[str], *, has_registry:
         raise ConfigError(
             f"{side}SubjectNameStrategy={options.strategy} needs {side}RecordName to find "
             f"{side}Schema={options.schema}: the name of the record is part of the subject"
+        )
+
+
+def _check_json(options: PayloadOptions, given: frozenset[str], *, is_read: bool) -> None:
+    """Raise ConfigError for options that JSON does not have."""
+    side = options.side
+    if options.framing is Framing.CONFLUENT:
+        raise ConfigError(
+            f"{side}Framing=confluent is not supported yet with {side}Format=json: it is that of "
+            "JSON Schema in a Schema Registry"
+        )
+    names = [f"{side}Subject", f"{side}SubjectNameStrategy", f"{side}RecordName"]
+    for name in names:
+        if name in given:
+            raise ConfigError(
+                f"{name} has no effect with {side}Format=json, which has no schema in a Schema "
+                "Registry: remove it"
+            )
+    if f"{side}Schema" in given and not is_read:
+        raise ConfigError(
+            f"{side}Schema has no effect in a write with {side}Format=json: the column has its "
+            "type. Remove it"
         )
 
 
@@ -452,12 +501,20 @@ def _check_effects(side: PayloadOptions, given: frozenset[str], uses: _Uses) -> 
 def _check_common_effects(options: FormatOptions, *, has_registry: bool, is_read: bool) -> None:
     """Raise ConfigError for an option of both sides that would have no effect."""
     sides = options.sides
-    is_registering = any(side.schema.kind == "text" for side in sides) or options.auto_register
+    is_registering = options.auto_register or any(
+        side.schema.kind == "text" for side in sides if side.format.has_registry
+    )
     if options.normalize and not (has_registry and is_registering):
         raise ConfigError(
             "normalizeSchemas=true has no effect, since no text of a schema is sent to a Schema "
             "Registry: remove it, or set "
             + ("autoRegisterSchemas=true" if has_registry else "schema.registry.url")
+        )
+    registered = [side for side in sides if side.format.has_registry]
+    if has_registry and sides and not registered:
+        raise ConfigError(
+            f"schema.registry.url has no effect with {sides[0].side}Format={sides[0].format}, "
+            "which has no schema in a Schema Registry: remove it"
         )
     are_framed = any(side.framing is Framing.CONFLUENT for side in sides)
     if options.evolution is EvolutionMode.RESTART and not are_framed:
@@ -466,7 +523,7 @@ def _check_common_effects(options: FormatOptions, *, has_registry: bool, is_read
             f"schemaEvolutionMode=restart has no effect with {names}: such payloads do not name "
             "their schemas. Remove it"
         )
-    is_asked = are_framed or any(side.schema.kind != "text" for side in sides)
+    is_asked = are_framed or any(side.schema.kind != "text" for side in registered)
     if sides and has_registry and is_read and not is_asked:
         raise ConfigError(
             "schema.registry.url has no effect: with the text of a schema and without framing, a "
@@ -490,7 +547,8 @@ def _check_registration(
 ) -> None:
     if not has_registry:
         raise ConfigError("autoRegisterSchemas=true needs schema.registry.url")
-    for side in options.sides:
+    registered = [side for side in options.sides if side.format.has_registry]
+    for side in registered:
         name = f"{side.side}Schema"
         if name in given and side.schema.kind != "text":
             raise ConfigError(

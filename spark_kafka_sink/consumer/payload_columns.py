@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import SIDES, OnDecodeError
 from spark_kafka_sink.errors import KafkaError, PayloadError, SchemaError, SchemaRegistryError
-from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.payload_decoder import Malformed, NoDecoderError, payload_decoder
 from spark_kafka_sink.formats.payload_schemas import schemas_to_read
 from spark_kafka_sink.record.arrow.schema import arrow_schema
@@ -28,7 +27,11 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.format_arguments import CallFormats
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.registry_settings import RegistrySettings
-    from spark_kafka_sink.formats.payload_decoder import Decoded, PayloadDecoder
+    from spark_kafka_sink.formats.payload_decoder import (
+        Decoded,
+        JsonPayloadDecoder,
+        PayloadDecoder,
+    )
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.model import TopicPartition
 
@@ -58,7 +61,7 @@ class PayloadColumns:
     def __init__(
         self,
         schema: pa.Schema,
-        decoders: Mapping[Side, PayloadDecoder],
+        decoders: Mapping[Side, PayloadDecoder | JsonPayloadDecoder],
         on_error: OnDecodeError = OnDecodeError.FAIL,
     ) -> None:
         """Yield batches of `schema`; a side without a decoder remains bytes."""
@@ -94,6 +97,8 @@ class PayloadColumns:
 
         Such a payload has no frame, and might decode by a schema that it was not written with.
         """
+        if self._decoders[side].needs_no_schema:
+            return {}
         rows = rows_with_schema_id_header(batch.column("headers"), side)
         if len(rows):
             rows = rows[np.asarray(batch.column(side).is_valid())[rows]]
@@ -268,9 +273,7 @@ def resolved_columns(
     schemas = schemas_to_read(formats, call.registry, topics)
     for side, schema in schemas.items():
         logger.info("reads %ss by %s", side, schema)
-    types: dict[str, Any] = {
-        side: columns_of(schema.parsed()).type for side, schema in schemas.items()
-    }
+    types: dict[str, Any] = {side: schema.column_type() for side, schema in schemas.items()}
     fields = {field.name: field.with_type(types.get(field.name, field.type)) for field in raw}
     if added:
         fields |= {

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_sink.config.format_options import EvolutionMode, Framing
+from spark_kafka_sink.config.format_options import EvolutionMode, Framing, PayloadFormat
 from spark_kafka_sink.display import listed
 from spark_kafka_sink.errors import KafkaError, SchemaError
 from spark_kafka_sink.formats.avro.columns import columns_of
@@ -29,6 +29,8 @@ from spark_kafka_sink.formats.avro.narrowing import narrowed, unread_parts
 from spark_kafka_sink.formats.avro.plan import make_plan
 from spark_kafka_sink.formats.avro.schema import Primitive
 from spark_kafka_sink.formats.columnar.batch_decoder import MOST_BYTES
+from spark_kafka_sink.formats.json.plan import make_plan as make_json_plan
+from spark_kafka_sink.formats.json.types import narrowed as narrowed_json
 from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError, writers_schema
 from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.registry.framing import PREFIX_BYTES, Unframed, schema_ids, why_unframed
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.format_options import PayloadOptions
     from spark_kafka_sink.config.registry_settings import RegistrySettings
     from spark_kafka_sink.formats.avro.schema import Schema
+    from spark_kafka_sink.formats.columnar.batch_decoder import BatchDecoder
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
 
 logger = logging.getLogger(__name__)
@@ -95,6 +98,34 @@ class NoDecoderError(Exception):
         self.error = error
 
 
+class JsonPayloadDecoder:
+    """Decodes payloads of JSON into a column of one type; any thread may use it."""
+
+    #: Whether a payload that names its schema in a header can be read nevertheless.
+    needs_no_schema: Final = True
+
+    def __init__(self, kind: Any, name: str = "value") -> None:
+        """Set the type of the values, and what errors call the payload: `name`."""
+        # With its kernel, which reads of Avro do not need.
+        from spark_kafka_sink.formats.json.decoder import (  # noqa: PLC0415
+            Decoder as JsonDecoder,
+        )
+
+        self.type: Any = kind
+        self._decoder = JsonDecoder(make_json_plan(kind), value=name)
+
+    def decode(self, payloads: Any) -> Iterator[Decoded]:
+        """Decode a `pyarrow.BinaryArray`; nulls remain null."""
+        yield from _unframed(self._decoder, payloads)
+
+
+def _unframed(decoder: BatchDecoder, payloads: Any) -> Iterator[Decoded]:
+    """Decode payloads of one schema."""
+    for output in decoder.decode(payloads):
+        malformed = {row: Malformed(why) for row, why in output.malformed.items()}
+        yield Decoded(output.first, output.values, malformed)
+
+
 class PayloadDecoder:
     """Decodes payloads into the column of a reader's schema.
 
@@ -102,6 +133,8 @@ class PayloadDecoder:
     returns the schema of an id, or raises `UnknownSchemaError`. Any thread may use a decoder, also
     several at once.
     """
+
+    needs_no_schema: Final = False
 
     def __init__(
         self,
@@ -130,9 +163,7 @@ class PayloadDecoder:
         columns cannot have, and for a KafkaError of `writers`.
         """
         if self._only is not None:
-            for output in self._only.decode(payloads):
-                malformed = {row: Malformed(why) for row, why in output.malformed.items()}
-                yield Decoded(output.first, output.values, malformed)
+            yield from _unframed(self._only, payloads)
             return
         ids = schema_ids(payloads)
         first = 0
@@ -260,12 +291,14 @@ def payload_decoder(
     wanted: Any,
     registry: RegistrySettings | None = None,
     evolution: EvolutionMode = EvolutionMode.NONE,
-) -> PayloadDecoder:
+) -> PayloadDecoder | JsonPayloadDecoder:
     """Return the decoder of one side, the same one for the same arguments.
 
     The column has the type `wanted`, a selection of the fields of `schema`. Raises SchemaError if
     it is not, or the schema is wrong.
     """
+    if side.format is PayloadFormat.JSON:
+        return JsonPayloadDecoder(narrowed_json(schema.column_type(), wanted, side.side), side.side)
     reader = narrowed(schema.parsed(), wanted, side.side)
     if side.framing is Framing.NONE or registry is None:
         return PayloadDecoder(reader, schema.parsed(), name=side.side)

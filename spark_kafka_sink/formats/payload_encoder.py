@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from spark_kafka_sink.config.format_options import Framing
+from spark_kafka_sink.config.format_options import Framing, PayloadFormat
 from spark_kafka_sink.errors import PayloadError
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
-from spark_kafka_sink.formats.avro.encoder import Encoder
+from spark_kafka_sink.formats.avro.encoder import Encoder as AvroEncoder
+from spark_kafka_sink.formats.json import encode_plan as json_encode_plan
 from spark_kafka_sink.registry.framing import prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions, Side
+    from spark_kafka_sink.formats.columnar.batch_encoder import BatchEncoder
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
 
 #: How many rows are encoded at once: with payloads of up to 20 kB, Arrow's limit of 2 GB for a
@@ -32,8 +34,17 @@ class PayloadEncoder:
         self._schema_id = schema.schema_id
         is_framed = side.framing is Framing.CONFLUENT and schema.schema_id is not None
         self._prefix = prefix(schema.schema_id or 0) if is_framed else b""
-        plan = make_encode_plan(schema.parsed(), kind, side.side, bare_bytes=is_framed)
-        self._encoder = Encoder(plan)
+        self._encoder: BatchEncoder
+        if side.format is PayloadFormat.JSON:
+            # With its kernel, which tasks that write Avro do not need.
+            from spark_kafka_sink.formats.json.encoder import (  # noqa: PLC0415
+                Encoder as JsonEncoder,
+            )
+
+            self._encoder = JsonEncoder(json_encode_plan.make_encode_plan(kind, side.side))
+        else:
+            plan = make_encode_plan(schema.parsed(), kind, side.side, bare_bytes=is_framed)
+            self._encoder = AvroEncoder(plan)
 
     def encode(self, values: Any, first_row: int = 0) -> Any:
         """Return a `pyarrow.BinaryArray` of payloads; nulls remain null.

@@ -11,11 +11,15 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.config.format_options import SubjectNameStrategy
+from spark_kafka_sink.config.format_options import PayloadFormat, SubjectNameStrategy
 from spark_kafka_sink.errors import ConfigError, SchemaError, SchemaRegistryError
+from spark_kafka_sink.formats.avro.columns import columns_of
 from spark_kafka_sink.formats.avro.derived import derive_schema, record_name
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
+from spark_kafka_sink.formats.avro.narrowing import narrowed
 from spark_kafka_sink.formats.avro.schema import are_equal, parse_schema
+from spark_kafka_sink.formats.json import encode_plan as json_encode_plan
+from spark_kafka_sink.formats.json import types as json_types
 from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.registry.rest_service import SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND
 from spark_kafka_sink.registry.schemas import Direction
@@ -44,6 +48,8 @@ class PayloadSchema:
     #: None without a registry, and if the schema was chosen by its id.
     subject: str | None = None
     version: int | None = None
+    #: With JSON, the text is that of the type that is read, and empty in a write.
+    format: PayloadFormat = PayloadFormat.AVRO
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as a value of JSON."""
@@ -52,11 +58,35 @@ class PayloadSchema:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PayloadSchema:
         """Return the schema of such a value; raises TypeError for another one."""
-        return cls(**{**value, "references": tuple(value.get("references", ()))})
+        kept = {
+            "references": tuple(value.get("references", ())),
+            "format": PayloadFormat(value.get("format", PayloadFormat.AVRO)),
+        }
+        return cls(**{**value, **kept})
 
     def parsed(self) -> Schema:
-        """Parse the text, once in each process; raises SchemaError."""
+        """Parse the text of a schema of Avro, once in each process; raises SchemaError."""
         return parsed_schema(self.text, self.references)
+
+    def column_type(self) -> Any:
+        """Return the `pyarrow.DataType` of the column that is read; raises SchemaError."""
+        if self.format is PayloadFormat.JSON:
+            return json_types.parse_type(self.text)
+        return columns_of(self.parsed()).type
+
+    def check_selection(self, asked: Any, path: str) -> None:
+        """Raise SchemaError unless a type is a selection of the column's fields."""
+        if self.format is PayloadFormat.JSON:
+            json_types.narrowed(self.column_type(), asked, path)
+        else:
+            narrowed(self.parsed(), asked, path)
+
+    def check_column(self, kind: Any, path: str) -> None:
+        """Raise SchemaError unless a column of a type can be written."""
+        if self.format is PayloadFormat.JSON:
+            json_encode_plan.make_encode_plan(kind, path)
+        else:
+            make_encode_plan(self.parsed(), kind, path)
 
     def __str__(self) -> str:
         if self.schema_id is None:
@@ -95,8 +125,14 @@ def schema_to_read(
     Raises SchemaError if the topics have several, SchemaRegistryError, or ConfigError.
     """
     choice = side.schema
+    if side.format is PayloadFormat.JSON and choice.kind != "text":
+        raise ConfigError(
+            f"{side.side}Format=json needs the type of the column: set {side.side}Schema to DDL "
+            "(id bigint, name string) or to the JSON of a type of Spark's (df.schema.json()). In "
+            f'Spark, it may also be named: .schema("{side.side} struct<id: bigint, name: string>")'
+        )
     if choice.kind == "text" or client is None:
-        return PayloadSchema(choice.text)
+        return PayloadSchema(choice.text, format=side.format)
     if choice.kind == "id":
         return _plain(client.schema_by_id(choice.number, side.subject), Direction.READ)
     named: Sequence[str | None] = topics or [None]
@@ -157,7 +193,7 @@ def schemas_to_write(
         schema = schema_to_write(
             side, formats, client, topic, partial(derive_schema, kind), is_dry_run=is_dry_run
         )
-        make_encode_plan(schema.parsed(), kind, side.side)
+        schema.check_column(kind, side.side)
         schemas[side.side] = schema
     return schemas
 
@@ -169,7 +205,7 @@ def shown_schemas(schemas: Mapping[Side, PayloadSchema]) -> tuple[str, ...]:
     )
 
 
-def schema_to_write(
+def schema_to_write(  # noqa: PLR0911 -- one for each kind of schema
     side: PayloadOptions,
     formats: FormatOptions,
     client: SchemaRegistryClient | None,
@@ -185,6 +221,8 @@ def schema_to_write(
     ConfigError.
     """
     choice = side.schema
+    if side.format is PayloadFormat.JSON:
+        return PayloadSchema("", format=side.format)
     if client is None:
         return PayloadSchema(choice.text)
     if choice.kind == "id":

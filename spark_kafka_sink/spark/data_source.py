@@ -238,7 +238,7 @@ class KafkaSink(DataSource):
         from spark_kafka_sink.spark.source.payload_reads import check_types, resolved_again
 
         # Spark has not asked for the schema if the user has given one.
-        schemas = self._schemas or resolved_again(self.options, formats, options.registry)
+        schemas = self._schemas or resolved_again(self.options, formats, options.registry, schema)
         check_types(schema, schemas)
         return schemas
 

@@ -111,7 +111,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "formats": {
         "columnar": (),
         "avro": ("columnar",),
-        TOP: ("columnar", "avro"),
+        "json": ("columnar",),
+        TOP: ("columnar", "avro", "json"),
     },
     "admin": {
         "terminal": (),

@@ -17,7 +17,12 @@ import numpy as np
 
 from spark_kafka_sink.formats.avro.encode_plan import EncodeOp
 from spark_kafka_sink.formats.avro.plan import WIDTH
-from spark_kafka_sink.formats.columnar.source_kernel import SourceSlot, is_null, item_range
+from spark_kafka_sink.formats.columnar.source_kernel import (
+    ENCODE_TASK_FIELDS,
+    SourceSlot,
+    is_null,
+    item_range,
+)
 from spark_kafka_sink.record.kernel.kernel_support import (
     Items,
     kernel,
@@ -56,33 +61,8 @@ class EncodeStatus(IntEnum):
     BAD_OFFSETS = 9
 
 
-#: What a call is about; `row` and `used` move on.
-ENCODE_TASK_DTYPE: Final = np.dtype(
-    [
-        ("row", np.int64),
-        ("rows", np.int64),
-        # The bytes before each payload.
-        ("prefix", np.int64),
-        ("prefix_size", np.int64),
-        # The plan: int32[operations, WIDTH], and the constants.
-        ("program", np.int64),
-        ("constants", np.int64),
-        ("constants_end", np.int64),
-        # int64[columns, SourceSlot], and room for two numbers for each list that a value is in.
-        ("slots", np.int64),
-        ("lists", np.int64),
-        # The output: its address, its offsets of 32 bits, its capacity without `ROOM`, its size.
-        ("data", np.int64),
-        ("offsets", np.int64),
-        ("capacity", np.int64),
-        ("used", np.int64),
-        # The column with a wrong value, and what it has, or the bytes that the output lacks.
-        ("slot", np.int64),
-        ("detail", np.int64),
-    ]
-)
-#: Bytes behind the capacity of an output: copies are made in blocks.
-ROOM: Final = 64
+#: What a call is about.
+ENCODE_TASK_DTYPE: Final = np.dtype(ENCODE_TASK_FIELDS)
 
 # As plain integers, which compile to constants.
 _DONE, _GROW, _NULL, _NOT_UTF8, _WRONG_SIZE = map(int, list(EncodeStatus)[:5])

@@ -71,7 +71,6 @@ from __future__ import annotations
 
 import difflib
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -97,11 +96,12 @@ from spark_kafka_sink.formats.avro.schema import (
 )
 from spark_kafka_sink.formats.columnar.columns import MOST_DIGITS
 from spark_kafka_sink.formats.columnar.sources import (
+    EncodePlan,
     Source,
-    has_offsets,
     is_any_binary,
     is_any_list,
     is_any_string,
+    is_direct,
     stored_bytes,
     value_type,
 )
@@ -207,24 +207,6 @@ class Scale(NamedTuple):
     high: int
     factor: int
     divisor: int
-
-
-@dataclass(frozen=True, slots=True)
-class EncodePlan:
-    """How to encode arrays of one type as payloads of one schema."""
-
-    #: A `pyarrow.DataType`.
-    type: Any
-    source: Source
-    #: The columns by their slots.
-    sources: tuple[Source, ...]
-    #: Operations, `WIDTH` numbers each.
-    program: tuple[int, ...]
-    constants: bytes
-    #: The most lists that a value is in.
-    lists: int
-    #: About what a payload takes, without texts and what is in lists.
-    row_bytes: int
 
 
 def make_encode_plan(
@@ -337,18 +319,13 @@ class _Compiler:
     def _source(
         self, column: _Place, schema: Schema, storage: Storage, **properties: Any
     ) -> Source:
-        cast = properties.get("cast")
-        is_direct = column.type == column.kind and storage != "symbols"
-        is_direct = is_direct and not (storage == "bytes" and cast is not None)
-        if storage == "list":
-            is_direct = is_direct and has_offsets(column.kind)
         source = Source(
             column.slot,
             column.path,
             column.type,
             described(schema),
             storage,
-            needs_check=not is_direct,
+            needs_check=not is_direct(column.type, storage, properties.get("cast")),
             **properties,
         )
         self.sources.append(source)

@@ -4,39 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import pyarrow as pa
-
-from spark_kafka_sink.errors import PayloadError
 from spark_kafka_sink.formats.avro.encode_kernel import (
     ENCODE_TASK_DTYPE,
-    ROOM,
     EncodeStatus,
     encode_rows,
 )
-from spark_kafka_sink.formats.columnar.inputs import (
-    MALFORMED,
-    MALFORMED_ADVICE,
-    MOST_BYTES,
-    Inputs,
-    check_buffers,
-)
-from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
+from spark_kafka_sink.formats.columnar.batch_encoder import BAD_OFFSETS, BatchEncoder
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
-    from spark_kafka_sink.formats.avro.encode_plan import EncodePlan
+    from spark_kafka_sink.formats.columnar.sources import Source
 
-_NO_MEMORY: Final = np.zeros(COPY_SLACK, np.uint8)
-_OFFSET_BYTES: Final = 4
 _MOST_SYMBOLS: Final = 10
 _DOES_NOT_FIT: Final = (
     "the value of {type} does not fit into {target}",
     "Correct it, or use a schema with a wider type",
 )
 #: What is wrong with a value, and what to do.
-_EXPLANATIONS: Final = {
+_EXPLANATIONS: Final[dict[int, tuple[str, str]]] = {
     EncodeStatus.NULL: (
         "the value is null, but the schema has {target} without null",
         "Fill the nulls, or use a schema in which the field is optional",
@@ -56,95 +43,23 @@ _EXPLANATIONS: Final = {
         "no member of the struct is set, but the schema has a {target} without null",
         "Set one of the members, or use a schema in which the field is optional",
     ),
-    EncodeStatus.BAD_OFFSETS: (MALFORMED, MALFORMED_ADVICE),
+    EncodeStatus.BAD_OFFSETS: BAD_OFFSETS,
 }
 
 
-class Encoder:
-    """Encodes arrays by one plan. Any thread may use it, also several at once."""
+class Encoder(BatchEncoder):
+    """Encodes arrays by one plan."""
 
-    def __init__(self, plan: EncodePlan, most_bytes: int = MOST_BYTES) -> None:
-        self._plan = plan
-        self._most_bytes = most_bytes
-        self._program = np.array(plan.program, np.int32)
-        # With bytes behind it, so that it has an address.
-        self._constants = np.frombuffer(plan.constants + bytes(COPY_SLACK), np.uint8)
+    task_dtype = ENCODE_TASK_DTYPE
+    explanations = _EXPLANATIONS
 
-    def encode(self, array: Any, prefix: bytes = b"") -> Any:
-        """Encode a `pyarrow.Array` of the plan's type; return a `pyarrow.BinaryArray`.
+    def _run(self, task: npt.NDArray[np.void]) -> int:
+        return encode_rows(task)
 
-        `prefix` is put before each payload. Rows that are null as a whole remain null. Raises
-        `PayloadError` for the first row that the schema does not have, with its index in the array
-        and the path of the field; TypeError for an array of another type.
-        """
-        if not isinstance(array, pa.Array) or array.type != self._plan.type:
-            raise TypeError(f"the plan is for arrays of {self._plan.type}, not {_type_of(array)}")
-        check_buffers(array)
-        source = self._plan.source
-        if not len(array) or source.storage == "null":
-            return pa.nulls(len(array), pa.binary())
-        inputs = Inputs(len(self._plan.sources), array)
-        array = inputs.add(source, array)
-        return self._encoded(inputs, array, prefix)
-
-    def _encoded(self, inputs: Inputs, array: Any, prefix: bytes) -> Any:
-        rows = len(array)
-        framing = np.frombuffer(prefix + bytes(COPY_SLACK), np.uint8)
-        lists = np.zeros(2 * self._plan.lists + 1, np.int64)
-        offsets = np.zeros(rows + 1, np.int32)
-        usual = rows * (len(prefix) + self._plan.row_bytes) + inputs.text_bytes
-        output = pa.allocate_buffer(min(usual, self._most_bytes) + ROOM, None, resizable=True)
-        task = np.zeros(1, ENCODE_TASK_DTYPE)
-        task["rows"], task["offsets"] = rows, offsets.ctypes.data
-        task["prefix"], task["prefix_size"] = framing.ctypes.data, len(prefix)
-        task["program"], task["slots"] = self._program.ctypes.data, inputs.slots.ctypes.data
-        task["lists"] = lists.ctypes.data
-        task["constants"] = self._constants.ctypes.data
-        task["constants_end"] = self._constants.ctypes.data + self._constants.size
-        while True:
-            task["data"], task["capacity"] = output.address, output.size - ROOM
-            status = encode_rows(task)
-            if status == EncodeStatus.DONE:
-                break
-            if status != EncodeStatus.GROW:
-                raise self._error(status, task)
-            if output.size - ROOM >= self._most_bytes:
-                raise PayloadError(
-                    f"the payloads of the batch have more than {self._most_bytes} bytes",
-                    row=int(task["row"][0]),
-                    advice="Write fewer rows at once",
-                )
-            wanted = 2 * (output.size + int(task["detail"][0]))
-            output.resize(min(wanted, self._most_bytes) + ROOM)
-        output.resize(int(task["used"][0]), shrink_to_fit=True)
-        return pa.Array.from_buffers(
-            pa.binary(), rows, [_validity(array), pa.py_buffer(offsets.data), output]
-        )
-
-    def _error(self, status: EncodeStatus, task: npt.NDArray[np.void]) -> PayloadError:
-        source = self._plan.sources[int(task["slot"][0])]
-        known = {
-            "type": source.type,
-            "target": source.target,
-            "detail": int(task["detail"][0]),
-            "symbols": _some(source.symbols),
-        }
-        cause, advice = (text.format(**known) for text in _EXPLANATIONS[status])
-        return PayloadError(cause, row=int(task["row"][0]), field=source.path, advice=advice)
+    def _known(self, source: Source, task: npt.NDArray[np.void]) -> dict[str, Any]:
+        return super()._known(source, task) | {"symbols": _some(source.symbols)}
 
 
 def _some(symbols: tuple[str, ...]) -> str:
     rest = len(symbols) - _MOST_SYMBOLS
     return ", ".join(symbols[:_MOST_SYMBOLS]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _type_of(array: Any) -> str:
-    return str(array.type) if isinstance(array, pa.Array) else type(array).__name__
-
-
-def _validity(array: Any) -> Any:
-    """Return the bitmap of an array, beginning with the first row; None without nulls."""
-    if not array.null_count:
-        return None
-    flags = array.is_valid().to_numpy(zero_copy_only=False)
-    return pa.py_buffer(np.packbits(flags, bitorder="little").data)

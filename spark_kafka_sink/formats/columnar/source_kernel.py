@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+import numpy as np
 
 from spark_kafka_sink.record.kernel.kernel_support import (
     kernel_part,
@@ -29,6 +32,32 @@ class SourceSlot(IntEnum):
     BASE = 6
     COUNT = 7
 
+
+#: What a call is about; `row` and `used` move on.
+ENCODE_TASK_FIELDS: Final = [
+    ("row", np.int64),
+    ("rows", np.int64),
+    # The bytes before each payload.
+    ("prefix", np.int64),
+    ("prefix_size", np.int64),
+    # The plan: int32[operations, numbers], and the constants.
+    ("program", np.int64),
+    ("constants", np.int64),
+    ("constants_end", np.int64),
+    # int64[columns, SourceSlot], and room for two numbers for each list that a value is in.
+    ("slots", np.int64),
+    ("lists", np.int64),
+    # The output: its address, its offsets of 32 bits, its capacity without `ROOM`, its size.
+    ("data", np.int64),
+    ("offsets", np.int64),
+    ("capacity", np.int64),
+    ("used", np.int64),
+    # The column with a wrong value, and what it has, or the bytes that the output lacks.
+    ("slot", np.int64),
+    ("detail", np.int64),
+]
+#: Bytes behind the capacity of an output: copies are made in blocks.
+ROOM: Final = 128
 
 # As offsets in bytes.
 _VALIDITY, _BIT, _OFFSETS, _WIDE = (

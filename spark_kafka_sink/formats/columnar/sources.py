@@ -32,6 +32,24 @@ class Source:
     positions: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class EncodePlan:
+    """How to encode arrays of one type."""
+
+    #: A `pyarrow.DataType`.
+    type: Any
+    source: Source
+    #: The columns by their slots.
+    sources: tuple[Source, ...]
+    #: Operations of the format's, a fixed number of integers each.
+    program: tuple[int, ...]
+    constants: bytes
+    #: The most lists that a value is in.
+    lists: int
+    #: About what a payload takes, without texts and what is in lists.
+    row_bytes: int
+
+
 def value_type(arrow_type: Any) -> Any:
     """Return the type of the values of a type that only stores them in another way."""
     while True:
@@ -73,7 +91,7 @@ def is_any_binary(arrow_type: Any) -> bool:
     )
 
 
-def has_offsets(kind: Any) -> bool:
+def _has_offsets(kind: Any) -> bool:
     """Return whether a type of lists or maps stores where each one ends."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
 
@@ -84,3 +102,16 @@ def stored_bytes(kind: Any) -> Any:
         return pa.large_string() if pa.types.is_string_view(kind) else kind
     is_plain = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     return kind if is_plain else pa.large_binary()
+
+
+def is_direct(arrow_type: Any, storage: Storage, cast: Any) -> bool:
+    """Return whether the kernel reads the values of a type where they are.
+
+    Of those that it does not, Arrow follows the references unchecked.
+    """
+    kind = value_type(arrow_type)
+    if arrow_type != kind or storage == "symbols":
+        return False
+    if storage == "list":
+        return _has_offsets(kind)
+    return storage != "bytes" or cast is None

@@ -325,6 +325,36 @@ def count_bits() -> Any:
     return intrinsic(significant_bits)
 
 
+def multiply() -> Any:
+    """Return an instruction for the upper 64 bits of the product of two unsigned numbers."""
+    wide = ir.IntType(2 * _INT64.width)
+
+    def multiply_high(_typing_context: Any, _one: Any, _other: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            one, other = (builder.zext(argument, wide) for argument in arguments)
+            upper = builder.lshr(builder.mul(one, other), ir.Constant(wide, _INT64.width))
+            return builder.trunc(upper, _INT64)
+
+        return types.int64(types.int64, types.int64), generate
+
+    return intrinsic(multiply_high)
+
+
+def wrap(operation: str) -> Any:
+    """Return an instruction that adds, subtracts or multiplies and drops what overflows.
+
+    numba tells LLVM that its own operations on signed numbers never overflow.
+    """
+
+    def wrapped(_typing_context: Any, _one: Any, _other: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return getattr(builder, operation)(*arguments)
+
+        return types.int64(types.int64, types.int64), generate
+
+    return intrinsic(wrapped)
+
+
 def extend_crc32c(bits: int) -> Any:
     """Return x86-64's instruction for so many bits, as a function of checksum and data."""
     crc_bits = max(bits, 32)

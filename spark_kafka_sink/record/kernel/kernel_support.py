@@ -233,3 +233,9 @@ widen_float = instruction("widen")
 copy_bytes = instruction("copy")
 #: Count the bits of an unsigned number without its leading zeros.
 significant_bits = instruction("count_bits")
+#: Return the upper 64 bits of the product of two unsigned numbers.
+multiply_high = instruction("multiply")
+#: Calculate with unsigned numbers of 64 bits, or with words of bytes: what overflows is dropped.
+add_words = instruction("wrap", "add")
+subtract_words = instruction("wrap", "sub")
+multiply_words = instruction("wrap", "mul")

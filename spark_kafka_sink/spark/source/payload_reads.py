@@ -7,16 +7,16 @@ ids that they meet in payloads and do not know yet.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark_sql
 from pyspark.sql.pandas.types import from_arrow_type
 
+from spark_kafka_sink.config.format_options import PayloadFormat, SchemaChoice
 from spark_kafka_sink.config.source_options import topics_of
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.formats.avro.columns import columns_of
-from spark_kafka_sink.formats.avro.narrowing import narrowed
 from spark_kafka_sink.formats.payload_schemas import schemas_to_read
 from spark_kafka_sink.spark.announcements import announce, report_logger
 from spark_kafka_sink.spark.arrow_types import arrow_columns
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType, StructType
 
-    from spark_kafka_sink.config.format_options import FormatOptions, Side
+    from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions, Side
     from spark_kafka_sink.config.registry_settings import RegistrySettings
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
 
@@ -40,19 +40,25 @@ def resolved(
     """
     schemas = schemas_to_read(formats, registry, topics_of(options))
     for side in formats.sides:
-        if side.schema.kind == "latest":
+        if schemas[side.side].schema_id is not None and side.schema.kind == "latest":
             announce(report_logger, f"Kafka: reads {side.side}s by {schemas[side.side]}")
     return schemas
 
 
 def resolved_again(
-    options: Mapping[str, object], formats: FormatOptions, registry: RegistrySettings | None
+    options: Mapping[str, object],
+    formats: FormatOptions,
+    registry: RegistrySettings | None,
+    columns: StructType,
 ) -> dict[Side, PayloadSchema]:
-    """Return the schemas of a read with columns of the user's.
+    """Return the schemas of a read with columns of the user's, which may be those of JSON.
 
     Spark asks for such a reader several times, in several processes, so each must find the same
     schemas. Raises ConfigError if a schema is to be the latest one, and what `resolved` raises.
     """
+    formats = replace(
+        formats, key=_with_type(formats.key, columns), value=_with_type(formats.value, columns)
+    )
     for side in formats.sides:
         if side.schema.kind == "latest":
             name = f"{side.side}Schema"
@@ -64,9 +70,18 @@ def resolved_again(
     return resolved(options, formats, registry)
 
 
+def _with_type(side: PayloadOptions | None, columns: StructType) -> PayloadOptions | None:
+    """Return the options of a side, with the type of its column if that of JSON is not given."""
+    if side is None or side.format is not PayloadFormat.JSON or side.schema.kind == "text":
+        return side
+    is_selected = side.side in columns.names
+    text = columns[side.side].dataType.json() if is_selected else "struct<>"
+    return replace(side, schema=SchemaChoice("text", text=text))
+
+
 def spark_types(schemas: Mapping[Side, PayloadSchema]) -> dict[Side, DataType]:
     """Return the types of the columns of keys and values that have a format."""
-    return {side: _spark_type(columns_of(schema.parsed()).type) for side, schema in schemas.items()}
+    return {side: _spark_type(schema.column_type()) for side, schema in schemas.items()}
 
 
 def _spark_type(kind: Any) -> DataType:
@@ -95,4 +110,4 @@ def check_types(columns: StructType, schemas: Mapping[Side, PayloadSchema]) -> N
     asked = arrow_columns(columns)
     for side, schema in schemas.items():
         if side in asked.names:
-            narrowed(schema.parsed(), asked.field(side).type, side)
+            schema.check_selection(asked.field(side).type, side)

@@ -47,7 +47,7 @@ def compare_case(seed: int, damaged: int = 8) -> int:
     rng.shuffle(payloads)
     few_bytes = rng.choice((70, 200, 1000, 1 << 20))
     compare_decoders(plan, payloads, few_bytes)
-    peak = _peak_memory(Decoder(plan, few_bytes), _guarded(payloads))
+    peak = _peak_memory(Decoder(plan, few_bytes), guarded(payloads))
     assert peak <= 3 * few_bytes + _COLUMN_BYTES * _count(plan.column)
     return damaged
 
@@ -110,30 +110,30 @@ def compare_decoders(plan: Plan, payloads: Sequence[bytes | None], few_bytes: in
     expected = [None] * len(payloads)
     for row, value in zip(read, interpreter.rows(), strict=True):
         expected[row] = value
-    rows, found = _decoded(plan, Decoder(plan), payloads)
+    rows, found = decoded(plan, Decoder(plan), payloads)
     # NaN is not equal to itself.
     assert repr(expected) == repr(rows)
     assert problems == found
     few = Decoder(plan, few_bytes)
-    rows, found = _decoded(plan, few, payloads)
+    rows, found = decoded(plan, few, payloads)
     for row in found:
         # A malformed payload may become too large before it is found to be malformed.
         if found[row] != problems.get(row):
             assert f"it becomes more than {few_bytes} bytes" == found[row]
-            _, alone = _decoded(plan, few, [payloads[row]])
+            _, alone = decoded(plan, few, [payloads[row]])
             assert alone[0] in {found[row], problems.get(row)}
             expected[row] = None
     assert repr(expected) == repr(rows)
     assert {} == {row: problem for row, problem in problems.items() if row not in found}
 
 
-def _decoded(
+def decoded(
     plan: Plan, decoder: Decoder, payloads: Sequence[bytes | None]
 ) -> tuple[list[Any], dict[int, str]]:
     """Return the rows of all outputs, and their problems."""
     rows: list[Any] = []
     problems: dict[int, str] = {}
-    for output in decoder.decode(_guarded(payloads)):
+    for output in decoder.decode(guarded(payloads)):
         output.values.validate(full=True)
         assert len(rows) == output.first
         rows += rows_of(plan.column, output.values)
@@ -141,7 +141,7 @@ def _decoded(
     return rows, problems
 
 
-def _guarded(payloads: Sequence[bytes | None]) -> Any:
+def guarded(payloads: Sequence[bytes | None]) -> Any:
     """Return an array whose last byte is the last one of its memory."""
     data = b"".join(payload or b"" for payload in payloads)
     memory = guarded_array(len(data))

@@ -51,6 +51,8 @@ _KERNELS = (
     "spark_kafka_sink.formats.avro.encode_kernel",
     "spark_kafka_sink.formats.columnar.output_kernel",
     "spark_kafka_sink.formats.columnar.source_kernel",
+    "spark_kafka_sink.formats.json.decode_kernel",
+    "spark_kafka_sink.formats.json.encode_kernel",
 )
 _SEEDS_PER_TARGET = 100
 _LONGEST_INPUT = 4096

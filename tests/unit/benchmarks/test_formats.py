@@ -1,7 +1,8 @@
 import pytest
 
 from benchmarks import format_kernels
-from benchmarks.format_kernels import shapes
+from benchmarks.format_kernels import checked_json_runs, shapes
+from benchmarks.format_payloads import orders
 from benchmarks.formats import median_ratio
 from benchmarks.measuring import Trial
 
@@ -19,3 +20,10 @@ def test_every_shape_is_encoded_and_decoded_as_by_fastavro(name):
     runs = format_kernels.checked_runs(name, shapes()[name])
     assert (name, "by id") in runs
     assert all(run() > 0 for run in runs.values())
+
+
+def test_json_is_written_and_read_as_the_same_rows():
+    """What is measured beside pyarrow and Python's module is correct, too."""
+    runs = checked_json_runs(orders()[:2000])
+    assert ("JSON", "decode") in runs
+    assert ("JSON", "encode") in runs

@@ -151,14 +151,17 @@ def test_the_other_options_are_parsed():
     ("options", "has_registry", "expected"),
     [
         (
-            {"valueFormat": "json"},
+            {"valueFormat": "protobuf"},
             True,
-            "valueFormat must be one of: raw, avro; json is not supported yet, not 'json'",
+            (
+                "valueFormat must be one of: raw, avro, json; protobuf is not supported yet, not "
+                "'protobuf'"
+            ),
         ),
         (
             {"valueFormat": "xml"},
             True,
-            "valueFormat must be one of: raw, avro, not 'xml'",
+            "valueFormat must be one of: raw, avro, json, not 'xml'",
         ),
         (
             {"valueSchema": TEXT},
@@ -327,3 +330,104 @@ def test_nothing_is_normalized_without_a_registry():
     )
     options = {"valueFormat": "avro", "valueSchema": TEXT, "normalizeSchemas": "true"}
     assert expected == message(has_registry=False, **options)
+
+
+def test_json_has_no_registry():
+    """The type that is read is DDL or JSON; a key in Avro beside it may have a registry."""
+    options = parse(valueFormat="JSON", has_registry=False)
+    assert (PayloadFormat.JSON, Framing.NONE, LATEST) == (
+        options.value.format,
+        options.value.framing,
+        options.value.schema,
+    )
+    both = parse(
+        keyFormat="avro",
+        valueFormat="json",
+        valueSchema="id bigint",
+        schemaEvolutionMode="restart",
+        is_read=True,
+    )
+    assert (Framing.CONFLUENT, Framing.NONE) == (both.key.framing, both.value.framing)
+    assert SchemaChoice("text", text="id bigint") == both.value.schema
+    written = parse(keyFormat="avro", valueFormat="json", autoRegisterSchemas="true")
+    assert written.auto_register
+
+
+@pytest.mark.parametrize(
+    ("options", "has_registry", "is_read", "expected"),
+    [
+        (
+            {"valueFraming": "confluent"},
+            True,
+            True,
+            (
+                "valueFraming=confluent is not supported yet with valueFormat=json: it is that of "
+                "JSON Schema in a Schema Registry"
+            ),
+        ),
+        (
+            {"valueSchema": "id:42"},
+            True,
+            True,
+            (
+                "valueSchema=id:42 is a schema in a Schema Registry, and JSON with such a schema "
+                "(JSON Schema) is not supported yet: set valueSchema to DDL (id bigint, name "
+                "string), or to the JSON of a type of Spark's"
+            ),
+        ),
+        *(
+            (
+                {name: value},
+                True,
+                True,
+                (
+                    f"{name} has no effect with valueFormat=json, which has no schema in a Schema "
+                    "Registry: remove it"
+                ),
+            )
+            for name, value in (
+                ("valueSubject", "s"),
+                ("valueSubjectNameStrategy", "TopicNameStrategy"),
+                ("valueRecordName", "r"),
+            )
+        ),
+        (
+            {"valueSchema": "id bigint"},
+            False,
+            False,
+            (
+                "valueSchema has no effect in a write with valueFormat=json: the column has its "
+                "type. Remove it"
+            ),
+        ),
+        (
+            {"valueSchema": "id bigint"},
+            True,
+            True,
+            (
+                "schema.registry.url has no effect with valueFormat=json, which has no schema in a "
+                "Schema Registry: remove it"
+            ),
+        ),
+        (
+            {"valueSchema": "id bigint", "schemaEvolutionMode": "restart"},
+            False,
+            True,
+            (
+                "schemaEvolutionMode=restart has no effect with valueFraming=none: such payloads "
+                "do not name their schemas. Remove it"
+            ),
+        ),
+        (
+            {"autoRegisterSchemas": "true"},
+            False,
+            False,
+            "autoRegisterSchemas=true needs schema.registry.url",
+        ),
+    ],
+)
+def test_options_without_an_effect_on_json_are_refused(options, has_registry, is_read, expected):
+    """So are those of JSON Schema, by name."""
+    assert expected == message(
+        has_registry=has_registry, is_read=is_read, valueFormat="json", **options
+    )
