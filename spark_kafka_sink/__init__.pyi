@@ -147,6 +147,7 @@ from spark_kafka_sink.security.oauth_bearer import (
     TokenFunction as TokenFunction,
 )
 from spark_kafka_sink.spark.data_source import KafkaSink as KafkaSink, KafkaSource as KafkaSource
+from spark_kafka_sink.spark.sink.bad_rows import BadRow as BadRow, BadRows as BadRows
 from spark_kafka_sink.spark.sink.driver_checks import CheckedWrite as CheckedWrite
 from spark_kafka_sink.spark.sink.write_report import WriteReport as WriteReport
 from spark_kafka_sink.spark.sink.write_schema import WriteSchema as WriteSchema

@@ -18,6 +18,7 @@ Every option must be one of these; any other is an error that suggests the neare
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.config.client_config import KAFKA_PREFIX
@@ -54,6 +55,53 @@ if TYPE_CHECKING:
 REPORT_NONE: Final = "none"
 REPORT_SUMMARY: Final = "summary"
 REPORT_FULL: Final = "full"
+
+
+class OnError(StrEnum):
+    """What happens to rows that can never be sent."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DLQ = "dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLimit:
+    """How many bad rows a write may have: a number, or a share of all its rows."""
+
+    count: int | None
+    share: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ErrorLimit | None:
+        """Return the limit of a text such as "1000" or "5%"; None if it is no limit."""
+        number = text.strip()
+        try:
+            if number.endswith("%"):
+                share = float(number.removesuffix("%")) / 100
+                return cls(None, share) if 0 < share <= 1 else None
+            count = int(number)
+        except ValueError:
+            return None
+        return cls(count) if count > 0 else None
+
+    def is_exceeded(self, bad: int, rows: int) -> bool:
+        """Return whether `bad` of `rows` rows are too many."""
+        if self.count is not None:
+            return bad > self.count
+        return self.share is not None and bad > self.share * rows
+
+
+class _ErrorLimitText:
+    """A text that `ErrorLimit.parse` accepts."""
+
+    def __str__(self) -> str:
+        return "a number from 1 on, or a share such as 5%"
+
+    def problem(self, value: str) -> str | None:
+        """Parse it."""
+        return f"must be {self}" if ErrorLimit.parse(value) is None else None
+
 
 AT_LEAST_ONCE: Final = "at_least_once"
 EXACTLY_ONCE: Final = "exactly_once"
@@ -144,6 +192,22 @@ _OPTIONS: Final = {
         "spark.dynamicAllocation.maxExecutors with dynamic allocation, and spark.cores.max divided "
         "by spark.executor.cores on a standalone cluster. Required if that is unknown."
     ),
+    "onError": setting(
+        STRING, OnError.FAIL.value, MEDIUM, OneOfAnyCase(tuple(kind.value for kind in OnError))
+    ).doc(
+        "What happens to a row that can never be sent: it ends the write (fail), it is left out "
+        "(skip), or it becomes a dead letter in dlqTopic (dlq). Errors of brokers, of the network "
+        "and of the Schema Registry end the write in any case."
+    ),
+    "dlqTopic": setting(STRING, None, MEDIUM).doc(
+        "With onError=dlq: the topic of the dead letters, which have the key and the value of the "
+        "row, and headers that say what is wrong with it."
+    ),
+    "maxErrors": setting(STRING, "1000", MEDIUM, _ErrorLimitText()).doc(
+        "With onError=skip or dlq: how many bad rows a write, or each micro-batch of a stream, may "
+        "have, as a number or as a share of all its rows. One with more fails; 100% is no limit. A "
+        "share is known only when all tasks have finished."
+    ),
     "sourceConsumerGroup": setting(STRING, None, LOW, RequestName()).doc(
         "For a stream from Kafka: the consumer group to which the offsets of each finished "
         "micro-batch are committed, for lag monitors. Requires checkpointLocation as an "
@@ -230,6 +294,14 @@ class PaceOptions(NamedTuple):
     executors: int | None = None
 
 
+class OnErrorOptions(NamedTuple):
+    """What a write does with rows that can never be sent, if they do not end it."""
+
+    limit: ErrorLimit
+    #: None if they are left out.
+    dlq_topic: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """The validated options of one write; `ignored` has the names of those without effect."""
@@ -251,6 +323,8 @@ class SinkOptions:
     exactly_once: ExactlyOnceOptions | None
     #: None for a write without limits.
     pace: PaceOptions | None = None
+    #: None if a bad row ends the write.
+    on_error: OnErrorOptions | None = None
     formats: FormatOptions = field(default_factory=FormatOptions)
     #: None without schema.registry.url.
     registry: RegistrySettings | None = None
@@ -305,6 +379,7 @@ class SinkOptions:
             checkpoint_location=checkpoint_location,
             exactly_once=_exactly_once_options(values, frozenset(own), kafka, producer, topic),
             pace=_pace(values),
+            on_error=_on_error(values, frozenset(own), topic),
             formats=FormatOptions.parse(
                 values, frozenset(own), has_registry=bool(settings), is_read=False
             ),
@@ -324,6 +399,32 @@ def _pace(values: Mapping[str, Any]) -> PaceOptions | None:
             "maxRecordsPerSecond, or remove it"
         )
     return None
+
+
+def _on_error(
+    values: Mapping[str, Any], given: frozenset[str], topic: str | None
+) -> OnErrorOptions | None:
+    """Return what happens to bad rows; raises ConfigError for options that have no effect."""
+    policy = OnError(values["onError"].lower())
+    dlq_topic = _topic(values["dlqTopic"])
+    if policy is OnError.FAIL and "maxErrors" in given:
+        raise ConfigError(
+            "maxErrors is for writes that go on after a bad row: set onError=skip or onError=dlq, "
+            "or remove it"
+        )
+    if policy is not OnError.DLQ and dlq_topic is not None:
+        raise ConfigError("dlqTopic is for dead letters: set onError=dlq, or remove it")
+    if policy is OnError.FAIL:
+        return None
+    if policy is OnError.DLQ:
+        if dlq_topic is None:
+            raise ConfigError("onError=dlq requires dlqTopic: the topic of the dead letters")
+        if dlq_topic == topic:
+            raise ConfigError("dlqTopic must not be the topic that rows are written to")
+        if values["deliveryGuarantee"] == EXACTLY_ONCE and dlq_topic == values["ledgerTopic"]:
+            raise ConfigError("dlqTopic must not be the ledgerTopic")
+    limit = ErrorLimit.parse(values["maxErrors"]) or ErrorLimit(None)
+    return OnErrorOptions(limit, dlq_topic)
 
 
 def _check_allowed_in_spark(name: str, value: object) -> None:

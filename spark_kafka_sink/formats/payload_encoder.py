@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +13,10 @@ from spark_kafka_sink.config.format_options import Framing, PayloadFormat
 from spark_kafka_sink.errors import PayloadError
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder as AvroEncoder
+from spark_kafka_sink.formats.columnar.inputs import MALFORMED
 from spark_kafka_sink.formats.json import encode_plan as json_encode_plan
+from spark_kafka_sink.record.arrow.record_columns import first_bad_row
+from spark_kafka_sink.record.refused_rows import RowErrorKind
 from spark_kafka_sink.registry.framing import prefix
 
 if TYPE_CHECKING:
@@ -20,10 +25,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions, Side
     from spark_kafka_sink.formats.columnar.batch_encoder import BatchEncoder
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
+    from spark_kafka_sink.record.refused_rows import RefusedRows
 
 #: How many rows are encoded at once: with payloads of up to 20 kB, Arrow's limit of 2 GB for a
 #: column is not reached.
 MOST_ROWS: Final = 100_000
+_KINDS: Final[dict[Side, RowErrorKind]] = {"key": RowErrorKind.KEY, "value": RowErrorKind.VALUE}
 
 
 class PayloadEncoder:
@@ -31,6 +38,7 @@ class PayloadEncoder:
 
     def __init__(self, side: PayloadOptions, schema: PayloadSchema, kind: Any) -> None:
         """Raise SchemaError if the schema cannot have values of the type."""
+        self._side = side.side
         self._schema_id = schema.schema_id
         is_framed = side.framing is Framing.CONFLUENT and schema.schema_id is not None
         self._prefix = prefix(schema.schema_id or 0) if is_framed else b""
@@ -46,17 +54,34 @@ class PayloadEncoder:
             plan = make_encode_plan(schema.parsed(), kind, side.side, bare_bytes=is_framed)
             self._encoder = AvroEncoder(plan)
 
-    def encode(self, values: Any, first_row: int = 0) -> Any:
+    def encode(self, values: Any, first_row: int = 0, refused: RefusedRows | None = None) -> Any:
         """Return a `pyarrow.BinaryArray` of payloads; nulls remain null.
 
-        Raises PayloadError for the first row that the schema does not have. `first_row` is the
-        index of the first value in the table or task, for errors.
+        Raises PayloadError for the first row that the schema does not have. With `refused`, such
+        rows are added to it, and their payloads are null. `first_row` is the index of the first
+        value in the table or task, for errors.
         """
-        try:
-            return self._encoder.encode(values, self._prefix)
-        except PayloadError as error:
-            row = first_row + (error.row or 0)
-            raise error.about(row=row, schema_id=self._schema_id) from None
+        parts = []
+        start = 0
+        while True:
+            rest = values.slice(start) if start else values
+            try:
+                encoded = self._encoder.encode(rest, self._prefix)
+                break
+            except PayloadError as error:
+                bad = start + (error.row or 0)
+                named = error.about(row=first_row + bad, schema_id=self._schema_id)
+                is_of_row = error.field is not None and error.cause != MALFORMED
+                if refused is None or not (is_of_row and _is_readable(values.slice(bad, 1))):
+                    raise named from None
+                refused.add(_KINDS[self._side], named, {self._side: text_of(values[bad]).encode()})
+                # The rows before it are good.
+                parts += [
+                    self._encoder.encode(values.slice(start, bad - start), self._prefix),
+                    pa.nulls(1, pa.binary()),
+                ]
+                start = bad + 1
+        return pa.concat_arrays([*parts, encoded]) if parts else encoded
 
 
 @lru_cache(maxsize=100)
@@ -70,11 +95,12 @@ def encoded(
     schemas: Mapping[Side, PayloadSchema],
     formats: FormatOptions,
     first_row: int = 0,
+    refused: RefusedRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a batch with its keys and values encoded, in parts if it has many rows.
 
-    Raises PayloadError for a row that a schema does not have; `first_row` is the index of the first
-    one, for errors.
+    Raises PayloadError for a row that a schema does not have, unless `refused` takes it;
+    `first_row` is the index of the first one, for errors.
     """
     names = batch.schema.names
     for start in range(0, max(batch.num_rows, 1), MOST_ROWS):
@@ -83,5 +109,43 @@ def encoded(
         for side in formats.sides:
             values = part.column(side.side)
             encoder = payload_encoder(side, schemas[side.side], values.type)
-            columns[names.index(side.side)] = encoder.encode(values, first_row + start)
+            columns[names.index(side.side)] = encoder.encode(values, first_row + start, refused)
         yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _is_readable(row: Any) -> bool:
+    """Return whether a row, an array of one, refers only to its own memory."""
+    try:
+        return first_bad_row(row) is None
+    except pa.ArrowInvalid:
+        return False
+
+
+def text_of(scalar: Any) -> str:
+    """Return a value of Arrow as JSON for people, whatever is in it; bytes are in Base64."""
+    return json.dumps(_readable(scalar), ensure_ascii=False)
+
+
+def _readable(scalar: Any) -> Any:
+    """Return a value as what JSON has."""
+    kind = scalar.type
+    value: Any
+    if not scalar.is_valid:
+        value = None
+    elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        value = _readable(scalar.value)
+    elif pa.types.is_struct(kind):
+        value = {field.name: _readable(scalar[index]) for index, field in enumerate(kind)}
+    elif isinstance(scalar, pa.ListScalar):
+        items: Any = scalar.values
+        value = [_readable(item) for item in items]
+    elif hasattr(scalar, "as_buffer"):
+        content = scalar.as_buffer().to_pybytes()
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        value = content.decode(errors="replace") if is_text else base64.b64encode(content).decode()
+    elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        value = scalar.as_py()
+    else:
+        # Python does not have all moments and decimals.
+        value = scalar.cast(pa.string()).as_py()
+    return value

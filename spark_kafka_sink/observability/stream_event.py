@@ -161,6 +161,7 @@ def sink_numbers(report: Mapping[str, Any]) -> dict[str, Any]:
         "requests": metrics.get("request-total"),
         "retries": metrics.get("record-retry-total"),
         "errors": metrics.get("record-error-total"),
+        "bad_rows": (report.get("bad_rows") or {}).get("counts"),
         "request_latency_avg_seconds": _seconds(metrics.get("request-latency-avg"), _MS),
         "request_latency_max_seconds": _seconds(metrics.get("request-latency-max"), _MS),
         "queue_time_max_seconds": _seconds(metrics.get("record-queue-time-max"), _MS),

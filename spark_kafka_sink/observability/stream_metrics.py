@@ -134,6 +134,12 @@ ERRORS: Final = StreamMetric(
     _COUNTER,
     "Records that failed in tasks whose micro-batch succeeded later.",
 )
+BAD_ROWS: Final = StreamMetric(
+    "spark_kafka_sink_bad_rows_total",
+    _COUNTER,
+    "Rows that could not be sent, and were left out or became dead letters (onError).",
+    ("query", "kind"),
+)
 LATENCY_AVERAGE: Final = StreamMetric(
     "spark_kafka_sink_request_latency_avg_seconds",
     _GAUGE,
@@ -163,7 +169,7 @@ STREAM_METRICS: Final = (
     *(ACTIVE, FAILURES, LAST_EVENT, BATCHES, INPUT_ROWS, OUTPUT_ROWS),
     *(BATCH_SECONDS, PHASE_SECONDS),
     *(LAG, PARTITION_LAG),
-    *(SINK_RECORDS, SINK_BYTES, REQUESTS, RETRIES, ERRORS),
+    *(SINK_RECORDS, SINK_BYTES, REQUESTS, RETRIES, ERRORS, BAD_ROWS),
     *(LATENCY_AVERAGE, LATENCY_MAXIMUM, THROTTLE_SECONDS, BUFFER_WAIT_SECONDS),
 )
 #: The upper ends of the histogram's buckets, in seconds.
@@ -267,6 +273,8 @@ def _report_samples(query: str, report: Mapping[str, object]) -> Iterator[Sample
                 SINK_BYTES, sum(partition["bytes"] for partition in partitions), (query, topic)
             )
     numbers = sink_numbers(report)
+    for kind, count in numbers.get("bad_rows", {}).items():
+        yield Sample(BAD_ROWS, count, (query, kind))
     for name, metric in _OF_REPORT.items():
         if name in numbers:
             yield Sample(metric, numbers[name], (query,))

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         PreparedTransaction,
     )
     from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
+    from spark_kafka_sink.record.refused_rows import RefusedRows
 
 logger = logging.getLogger(__name__)
 
@@ -375,23 +376,50 @@ class KafkaProducer:
         BrokerError when a topic is refused, and DeliveryError when an earlier batch could not be
         delivered.
         """
+        self.append_good(columns, first_row=first_row)
+
+    def append_good(
+        self, columns: RecordColumns, *, first_row: int, refused: RefusedRows | None = None
+    ) -> None:
+        """Write rows as `append` does, except for those in `refused`.
+
+        Rows that can never be sent are added to it; without it they are errors.
+        """
+        give_up_at, counts = self._begin_append(columns)
+        if columns.num_rows:
+            write = partial(self._gatherer.write_columns, columns, refused=refused)
+            self._write(write, columns, counts, first_row, give_up_at, refused=refused)
+
+    def append_unnumbered(self, columns: RecordColumns) -> FutureTableMetadata:
+        """Write rows as `append` does, among those of a caller that do not count as its rows.
+
+        Errors do not number them. Returns a future of their acknowledgements.
+        """
+        give_up_at, counts = self._begin_append(columns)
+        write = partial(self._gatherer.write_table, columns)
+        return FutureTableMetadata(
+            self._staging, self._write(write, columns, counts, None, give_up_at)
+        )
+
+    def _begin_append(self, columns: RecordColumns) -> tuple[float, list[int]]:
+        """Return when waits end, and how many partitions each topic has."""
         self._check_can_call()
         self._core.accumulator.remember_losses()
         self._core.fail_if_not_ready_for_send()
         if not columns.num_rows:
-            return
+            return 0.0, []
         give_up_at = self._core.give_up_at()
-        counts = self._core.await_topics(columns.topics, give_up_at)
-        write = partial(self._gatherer.write_columns, columns)
-        self._write(write, columns, counts, first_row, give_up_at)
+        return give_up_at, self._core.await_topics(columns.topics, give_up_at)
 
     def _write(
         self,
-        write: Callable[[list[int], int, float], T],
+        write: Callable[[list[int], int | None, float], T],
         columns: RecordColumns,
         partition_counts: list[int],
-        first_row: int,
+        first_row: int | None,
         give_up_at: float,
+        *,
+        refused: RefusedRows | None = None,
     ) -> T:
         """Write rows; look once for partitions that were added since the metadata were requested.
 
@@ -405,7 +433,10 @@ class KafkaProducer:
             with suppress(KafkaError):
                 self._core.refresh_metadata(give_up_at - self._core.clock())
             newer = [self._core.count_partitions(topic) for topic in columns.topics]
-            if newer == partition_counts:
+            if refused is not None:
+                # Bad rows do not cost a request for each batch.
+                refused.has_fresh_partitions = True
+            elif newer == partition_counts:
                 raise
         return write(newer, first_row, give_up_at)
 

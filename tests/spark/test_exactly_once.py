@@ -75,6 +75,37 @@ def test_a_stream_and_its_replays_are_written_once(topics, files, checkpoint, ru
     assert [] == left_open()
 
 
+def test_bad_rows_and_their_replays_become_dead_letters_once(
+    topics, spark, files, checkpoint, options
+):
+    """Rows and dead letters together are the input, across restarts and a replayed batch."""
+    topic, dead = topics.create(2), topics.create()
+    given = {**options, "topic": topic, "onError": "dlq", "dlqTopic": dead, "maxErrors": "80%"}
+
+    def run():
+        bad = files.read(spark).selectExpr(
+            "value",
+            "int(if(int(value) % 5 = 1, 7, null)) partition",
+            "timestamp_millis(if(int(value) % 5 = 2, -1, 1)) timestamp",
+            "if(int(value) % 5 = 3, array(named_struct('key', string(null), 'value', binary('v'))),"
+            " null) headers",
+        )
+        run_to_end(to_kafka(bad, checkpoint, **given))
+
+    for _ in range(2):
+        files.add(10, files=2)
+        run()
+        checkpoint.forget_last_commit()
+        run()
+    numbers = sorted(map(int, files.numbers))
+    assert [number for number in numbers if number % 5 in {0, 4}] == sorted(
+        map(int, topics.values(topic))
+    )
+    assert [number for number in numbers if number % 5 in {1, 2, 3}] == sorted(
+        map(int, topics.values(dead))
+    )
+
+
 def test_a_rolled_back_checkpoint_stops_the_query(topics, files, checkpoint, run):
     """A query that would rewrite earlier batches stops with an error that says why."""
     topic = topics.create()

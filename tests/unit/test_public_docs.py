@@ -38,6 +38,7 @@ SPARK = SimpleNamespace()
 NOT_FOR_USERS = {
     *("AdminConfig", "KafkaConsumerConfig", "ProducerConfig"),
     *("FaultHook", "FutureTableMetadata", "KafkaMetric"),
+    *("KafkaProducer.append_good", "KafkaProducer.append_unnumbered"),
     *("FaultHook.ask", "FutureRecordMetadata.fail"),
     *("RegistryFaultHook", "RegistryFaultHook.ask", "RegistryFaultHook.matches"),
     "SchemaRegistry",

@@ -38,6 +38,7 @@ NOT_FOR_USERS = {
     "FutureRecordMetadata.chunk",
     "FutureRecordMetadata.producer",
     "FutureTableMetadata.__init__",
+    "KafkaProducer.append_good",
     "RegistryFaultHook.__init__",
     "RequestHeader.versions",
     "SchemaRegistry.__init__",

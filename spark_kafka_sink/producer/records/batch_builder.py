@@ -37,6 +37,7 @@ from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.default_record import encode_record
 from spark_kafka_sink.record.kernel.kernel import NO_INDEXES, AppendStatus, append_rows
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
+from spark_kafka_sink.record.refused_rows import RowErrorKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.sender_metrics import SenderMetrics
     from spark_kafka_sink.record.columns import RecordColumns
     from spark_kafka_sink.record.kernel.kernel import AppendResult
+    from spark_kafka_sink.record.refused_rows import RefusedRows
 
 GROWTH = 4
 FIRST_BLOCK_BYTES = 16_384
@@ -167,6 +169,7 @@ class BatchBuilder:
         watcher: RowWatcher | None = None,
         wait: MemoryWait | None = None,
         began_at: float | None = None,
+        refused: RefusedRows | None = None,
     ) -> None:
         """Append all rows.
 
@@ -177,9 +180,10 @@ class BatchBuilder:
 
         Raises InvalidTopicError, InvalidPartitionError or RecordTooLargeError for a bad row,
         BufferExhaustedError when memory is not available in time. For a record that is too large,
-        and for lack of memory, the watcher decides first.
+        and for lack of memory, the watcher decides first. With `refused`, bad rows are added to it
+        and skipped (`RowPlacement.place`).
         """
-        placed = self._place(columns, partition_counts, first_row)
+        placed = self._place(columns, partition_counts, first_row, refused)
         if self._open.moves != self._moves:
             # The history refers to slots by their old numbers.
             self._moves = self._open.moves
@@ -208,7 +212,9 @@ class BatchBuilder:
                 try:
                     self._continue_append(result, call)
                 except (RecordError, BufferExhaustedError) as error:
-                    if watcher is None or not watcher.refused(row, error):
+                    if refused is not None and isinstance(error, RecordError):
+                        refused.add(RowErrorKind.SIZE, error)
+                    elif watcher is None or not watcher.refused(row, error):
                         raise
                     placed.row_slots[row] = NO_SLOT
                     row += 1
@@ -218,10 +224,14 @@ class BatchBuilder:
                 self._history.add(first_row, placed.row_slots[:row])
 
     def _place(
-        self, columns: RecordColumns, partition_counts: Sequence[int], first_row: int | None
+        self,
+        columns: RecordColumns,
+        partition_counts: Sequence[int],
+        first_row: int | None,
+        refused: RefusedRows | None,
     ) -> PlacedRows:
         try:
-            return self._placement.place(columns, partition_counts, first_row or 0)
+            return self._placement.place(columns, partition_counts, first_row or 0, refused)
         except RecordError as error:
             if first_row is None:
                 raise error.about_row(None) from error.__cause__

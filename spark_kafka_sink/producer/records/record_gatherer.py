@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.records.open_batches import OpenBatches
     from spark_kafka_sink.record.columns import RecordColumns
+    from spark_kafka_sink.record.refused_rows import RefusedRows
 
 T = TypeVar("T")
 
@@ -245,9 +246,11 @@ class RecordGatherer:
         self,
         columns: RecordColumns,
         partition_counts: Sequence[int],
-        first_row: int,
+        first_row: int | None,
         give_up_at: float | None = None,
+        *,
         watcher: TableWatcher | None = None,
+        refused: RefusedRows | None = None,
     ) -> None:
         """Write rows without futures; raises the errors of `BatchBuilder.append`.
 
@@ -270,6 +273,7 @@ class RecordGatherer:
                 now_ms=self._wall_clock_ms(),
                 watcher=watcher,
                 wait=MemoryWait(give_up_at=give_up_at, renews=True),
+                refused=refused,
             )
 
         self._hold_batches(write_if_ready, give_up_at)
@@ -278,12 +282,12 @@ class RecordGatherer:
         self,
         columns: RecordColumns,
         partition_counts: Sequence[int],
-        first_row: int,
+        first_row: int | None,
         give_up_at: float | None = None,
     ) -> list[TablePart]:
         """Write rows of a table with a future; return its parts. Raises the same errors."""
         watcher = TableWatcher(columns.num_rows, self._open)
-        self.write_columns(columns, partition_counts, first_row, give_up_at, watcher)
+        self.write_columns(columns, partition_counts, first_row, give_up_at, watcher=watcher)
         return watcher.parts
 
     def write_staged(

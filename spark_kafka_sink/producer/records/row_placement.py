@@ -25,9 +25,14 @@ from spark_kafka_sink.producer.records.partitioner import (
     partition_loads,
     place_rows,
 )
-from spark_kafka_sink.record.kernel.kernel import SlotStatus, assign_slots
+from spark_kafka_sink.record.kernel.kernel import (
+    REFUSED_SLOT,
+    SlotStatus,
+    assign_slots,
+)
 from spark_kafka_sink.record.kernel.kernel_hashes import partition_for_key
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KeyRule
+from spark_kafka_sink.record.refused_rows import RowErrorKind
 
 if TYPE_CHECKING:
     import random
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.records.partitioner import Partitioner
     from spark_kafka_sink.producer.records.staged_records import StagedRecord
     from spark_kafka_sink.record.columns import RecordColumns
+    from spark_kafka_sink.record.refused_rows import RefusedRows
 
 
 class PlacedRows(NamedTuple):
@@ -78,11 +84,17 @@ class RowPlacement:
         self._built_in: dict[str, BuiltInPartitioner] = {}
 
     def place(
-        self, columns: RecordColumns, partition_counts: Sequence[int], first_row: int
+        self,
+        columns: RecordColumns,
+        partition_counts: Sequence[int],
+        first_row: int,
+        refused: RefusedRows | None = None,
     ) -> PlacedRows:
         """Assign a slot to every row; `partition_counts` has an entry for each of `columns.topics`.
 
         Raises InvalidTopicError or InvalidPartitionError, with row numbers starting at `first_row`.
+        With `refused`, such rows are added to it and skipped, and those that it has are skipped; a
+        partition that does not exist is an error until `refused.has_fresh_partitions`.
         """
         if self._plug_in is not None:
             cluster = self._core.snapshot
@@ -98,7 +110,7 @@ class RowPlacement:
         return PlacedRows(
             columns=columns,
             topics=slots,
-            row_slots=self._assign(columns, slots, first_row),
+            row_slots=self._assign(columns, slots, first_row, refused),
             sticky_rows=np.array([topic.index for topic in slots], dtype=np.int64),
         )
 
@@ -131,7 +143,11 @@ class RowPlacement:
         return int(slot)
 
     def _assign(
-        self, columns: RecordColumns, topics: Sequence[TopicSlots], first_row: int
+        self,
+        columns: RecordColumns,
+        topics: Sequence[TopicSlots],
+        first_row: int,
+        refused: RefusedRows | None,
     ) -> NDArray[np.int32]:
         result = assign_slots(
             columns,
@@ -139,27 +155,15 @@ class RowPlacement:
             np.array([topic.partition_count for topic in topics], dtype=np.int32),
             key_rule=self._key_rule,
             ignore_keys=self._ignore_keys,
+            skips_bad_rows=refused is not None,
         )
-        match result.status:
-            case SlotStatus.ALL_ASSIGNED:
-                return result.row_slots
-            case SlotStatus.NULL_TOPIC:
-                raise InvalidTopicError(
-                    "the topic is null",
-                    row=first_row + result.row,
-                    advice="Set a topic in every row, or one topic for all rows",
-                )
-            case SlotStatus.INVALID_PARTITION:
-                index = int(columns.topic_index[result.row])
-                count = topics[index].partition_count
-                raise InvalidPartitionError(
-                    "the topic has no such partition: it has "
-                    f"{counted(count, 'partition')}, numbered from 0",
-                    row=first_row + result.row,
-                    topic=columns.topics[index],
-                    partition=int(columns.partition[result.row]),
-                    advice="Correct the partition, or leave it null to let the producer choose",
-                )
+        if refused is not None:
+            _refuse(refused, columns, topics, result.row_slots, first_row)
+        elif result.status is SlotStatus.NULL_TOPIC:
+            raise _null_topic(first_row + result.row)
+        elif result.status is SlotStatus.INVALID_PARTITION:
+            raise _invalid_partition(columns, topics, result.row, first_row)
+        return result.row_slots
 
     def move_sticky(
         self, sticky: np.void, topic_name: str, topic: TopicSlots, *, batch_size: int
@@ -196,3 +200,50 @@ class RowPlacement:
         sticky = self._open.sticky
         sticky["bytes"] = 0
         np.minimum(sticky["limit"], FIRST_TURN_BYTES, out=sticky["limit"])
+
+
+def _refuse(
+    refused: RefusedRows,
+    columns: RecordColumns,
+    topics: Sequence[TopicSlots],
+    row_slots: NDArray[np.int32],
+    first_row: int,
+) -> None:
+    """Add the rows without a place to `refused`, and skip those that it has."""
+    stop = first_row + columns.num_rows
+    earlier = [each.row - first_row for each in refused.between(first_row, stop)]
+    found = np.flatnonzero(row_slots == REFUSED_SLOT)
+    if not found.size and not earlier:
+        return
+    found = found[~np.isin(found, earlier)]
+    is_null = columns.topic_index[found] < 0
+    invalid = found[~is_null]
+    if invalid.size and not refused.has_fresh_partitions:
+        raise _invalid_partition(columns, topics, int(invalid[0]), first_row)
+    for row in found[is_null].tolist():
+        refused.add(RowErrorKind.TOPIC, _null_topic(first_row + row))
+    for row in invalid.tolist():
+        refused.add(RowErrorKind.PARTITION, _invalid_partition(columns, topics, row, first_row))
+    row_slots[earlier] = REFUSED_SLOT
+
+
+def _null_topic(row: int) -> InvalidTopicError:
+    return InvalidTopicError(
+        "the topic is null",
+        row=row,
+        advice="Set a topic in every row, or one topic for all rows",
+    )
+
+
+def _invalid_partition(
+    columns: RecordColumns, topics: Sequence[TopicSlots], row: int, first_row: int
+) -> InvalidPartitionError:
+    index = int(columns.topic_index[row])
+    count = topics[index].partition_count
+    return InvalidPartitionError(
+        f"the topic has no such partition: it has {counted(count, 'partition')}, numbered from 0",
+        row=first_row + row,
+        topic=columns.topics[index],
+        partition=int(columns.partition[row]),
+        advice="Correct the partition, or leave it null to let the producer choose",
+    )

@@ -19,14 +19,14 @@ process into records. `RecordColumns` checks the offsets that the kernels follow
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_sink.errors import InvalidPartitionError, RecordError, SchemaError
-from spark_kafka_sink.model import LONGEST_TEXT
+from spark_kafka_sink.model import LONGEST_TEXT, is_topic_name
 from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
     NULL_TIMESTAMP,
@@ -41,11 +41,13 @@ from spark_kafka_sink.record.columns import (
     null_timestamps,
     plain_columns,
 )
+from spark_kafka_sink.record.refused_rows import RowErrorKind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from spark_kafka_sink.record.columns import Int32Array, Int64Array
+    from spark_kafka_sink.record.refused_rows import RefusedRows
 
     Array: TypeAlias = pa.Array[Any]
     BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -58,6 +60,8 @@ _VIEWS: Final = (pa.types.is_string_view, pa.types.is_binary_view)
 _LISTS: Final = (pa.types.is_list, pa.types.is_large_list)
 _LIST_VIEWS: Final = (pa.types.is_list_view, pa.types.is_large_list_view)
 _MAX_PARTITION: Final = 2**31 - 1
+#: The most characters of a bad name that an error shows.
+_SHOWN_NAME: Final = 50
 #: Milliseconds per unit, or units per millisecond.
 _MILLIS_PER_UNIT: Final = {"s": 1000, "ms": 1}
 _UNITS_PER_MILLI: Final = {"us": 1000, "ns": 1_000_000}
@@ -84,17 +88,20 @@ def record_columns(
     topic: str | None,
     include_headers: bool = True,
     first_row: int = 0,
+    refused: RefusedRows | None = None,
 ) -> RecordColumns:
     """Return the columns of a batch as records, all for `topic` unless that is None.
 
     Errors number the rows from `first_row` on. Raises SchemaError for a missing, duplicate or
     mistyped column, InvalidPartitionError for a partition number that no topic can have, and
     RecordError for a header or timestamp that Kafka does not support, or a column that refers to
-    bytes outside of its buffers. `assign_slots` reports null topics later.
+    bytes outside of its buffers. `assign_slots` reports null topics later. With `refused`, bad
+    partitions, headers, timestamps and names of topics are added to it instead, and the columns
+    have the rows with anything in these places.
     """
     _check_structure(batch, first_row, topic)
     try:
-        return _columns(batch, topic, first_row, include_headers=include_headers)
+        return _columns(batch, topic, first_row, include_headers=include_headers, refused=refused)
     except pa.ArrowNotImplementedError as error:
         raise SchemaError(
             f"Arrow cannot decode a column: {error}. Cast it to string or binary"
@@ -128,7 +135,12 @@ def _malformed(name: str, first_row: int, row: int | None, topic: str | None) ->
 
 
 def _columns(
-    batch: pa.RecordBatch, topic: str | None, first_row: int, *, include_headers: bool
+    batch: pa.RecordBatch,
+    topic: str | None,
+    first_row: int,
+    *,
+    include_headers: bool,
+    refused: RefusedRows | None,
 ) -> RecordColumns:
     indexes = (
         None if topic is None else _plain_indexes(batch.schema, include_headers=include_headers)
@@ -142,7 +154,7 @@ def _columns(
             else _bytes_column(batch.column(indexes.key)),
             value,
         )
-    rows = _Rows(batch, first_row, topic)
+    rows = _Rows(batch, first_row, topic, refused)
     return RecordColumns(
         num_rows=rows.count,
         key=_key(rows),
@@ -220,9 +232,16 @@ def _without_extensions(batch: pa.RecordBatch) -> pa.RecordBatch:
 class _Rows:
     """A batch, its topics, and the number of its first row, for errors."""
 
-    def __init__(self, batch: pa.RecordBatch, first_row: int, topic: str | None) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        first_row: int,
+        topic: str | None,
+        refused: RefusedRows | None,
+    ) -> None:
         self._batch = batch
         self._first_row = first_row
+        self._refused = refused
         self.count = batch.num_rows
         # Known once the column of topics has been checked.
         self.topics: tuple[str, ...] = ()
@@ -258,19 +277,39 @@ class _Rows:
     def has_column(self, name: str) -> bool:
         return name in self._batch.schema.names
 
-    def refuse(self, row: int, cause: str, advice: str) -> NoReturn:
-        raise RecordError(
-            cause, row=self._first_row + row, topic=self._topic_of(row), advice=advice
-        )
+    @property
+    def must_name_topics(self) -> bool:
+        """Whether names of topics must be checked here: a broker refuses a whole write for one."""
+        return self._refused is not None
 
-    def refuse_partition(self, row: int, partition: int) -> NoReturn:
-        raise InvalidPartitionError(
-            "a partition number must be from 0 to 2147483647",
-            row=self._first_row + row,
-            topic=self._topic_of(row),
-            partition=partition,
-            advice="Correct the number, or use null to let the producer choose",
-        )
+    def refuse(self, kind: RowErrorKind, rows: Int64Array, cause: str, advice: str) -> None:
+        """Raise the error of the first of some rows, unless bad rows are collected."""
+        for row in rows.tolist():
+            self._refuse(
+                kind,
+                RecordError(
+                    cause, row=self._first_row + row, topic=self._topic_of(row), advice=advice
+                ),
+            )
+
+    def refuse_partitions(self, rows: Int64Array, partitions: Numbers) -> None:
+        """Raise the error of a partition that no topic can have, or collect its row."""
+        for row in rows.tolist():
+            self._refuse(
+                RowErrorKind.PARTITION,
+                InvalidPartitionError(
+                    "a partition number must be from 0 to 2147483647",
+                    row=self._first_row + row,
+                    topic=self._topic_of(row),
+                    partition=int(partitions[row]),
+                    advice="Correct the number, or use null to let the producer choose",
+                ),
+            )
+
+    def _refuse(self, kind: RowErrorKind, error: RecordError) -> None:
+        if self._refused is None:
+            raise error
+        self._refused.add(kind, error)
 
     def _topic_of(self, row: int) -> str | None:
         index = int(self.topic_index[row])
@@ -302,16 +341,19 @@ def _topics(rows: _Rows) -> tuple[tuple[str, ...], Int32Array]:
     array = _plain(array)
     if _is_constant(_bytes_column(array)):
         index = constant_topic(rows.count)
-        return _topic_names(rows, array[:1], index), index
+        return _topic_names(rows, array[:1], index)
     rows.check("topic", array)
     encoded = array.dictionary_encode()
     index = encoded.indices.fill_null(NULL_TOPIC_INDEX).to_numpy()
-    return _topic_names(rows, encoded.dictionary, index), index
+    return _topic_names(rows, encoded.dictionary, index)
 
 
-def _topic_names(rows: _Rows, names: Array, index: Int32Array) -> tuple[str, ...]:
-    """Return the distinct topics; refuse the first row of one that cannot be sent at all."""
+def _topic_names(
+    rows: _Rows, names: Array, index: Int32Array
+) -> tuple[tuple[str, ...], Int32Array]:
+    """Return the distinct topics, and their index; refuse the rows of one that cannot be sent."""
     decoded = []
+    bad = []
     # No name is null: the rows of nulls have no index.
     encoded = [name for name in names.cast(pa.large_binary()).to_pylist() if name is not None]
     for number, data in enumerate(encoded):
@@ -320,12 +362,24 @@ def _topic_names(rows: _Rows, names: Array, index: Int32Array) -> tuple[str, ...
             problem = f"the topic has {len(data)} bytes; Kafka's limit is {LONGEST_TEXT}"
         else:
             try:
-                decoded.append(data.decode())
+                name = data.decode()
             except UnicodeDecodeError as error:
                 problem = f"the topic is not UTF-8: {error.reason}"
-        if problem is not None:
-            rows.refuse(int((index == number).argmax()), problem, "Correct the name of the topic")
-    return tuple(decoded)
+            else:
+                if rows.must_name_topics and not is_topic_name(name):
+                    problem = f"the topic {name[:_SHOWN_NAME]!r} is not a name of a topic"
+        if problem is None:
+            decoded.append(name)
+        else:
+            bad.append(number)
+            found = np.flatnonzero(index == number)
+            rows.refuse(RowErrorKind.TOPIC, found, problem, "Correct the name of the topic")
+    if not bad:
+        return tuple(decoded), index
+    # The rows of bad names have no index, and those behind them move up.
+    moved = np.full(len(encoded) + 1, NULL_TOPIC_INDEX, np.int32)
+    moved[np.delete(np.arange(len(encoded)), bad)] = np.arange(len(decoded))
+    return tuple(decoded), moved[index]
 
 
 def _is_constant(column: BytesColumn) -> bool:
@@ -355,8 +409,8 @@ def _partitions(rows: _Rows) -> Int32Array:
     if valid is not None:
         invalid &= valid
     if invalid.any():
-        row = int(invalid.argmax())
-        rows.refuse_partition(row, int(partitions[row]))
+        rows.refuse_partitions(np.flatnonzero(invalid), partitions)
+        partitions = np.where(invalid, 0, partitions)
     partitions = partitions.astype(np.int32, copy=False)
     return partitions if valid is None else np.where(valid, partitions, np.int32(NULL_PARTITION))
 
@@ -374,7 +428,7 @@ def _timestamps(rows: _Rows) -> Int64Array:
     valid = _valid_rows(array)
     if valid is not None:
         timestamps = np.where(valid, timestamps, 0)
-    _check_timestamps(rows, timestamps, _MILLIS_PER_UNIT.get(array.type.unit, 1))
+    timestamps = _checked_timestamps(rows, timestamps, _MILLIS_PER_UNIT.get(array.type.unit, 1))
     if array.type.unit in _UNITS_PER_MILLI:
         timestamps = timestamps // _UNITS_PER_MILLI[array.type.unit]
     elif array.type.unit == "s":
@@ -382,22 +436,29 @@ def _timestamps(rows: _Rows) -> Int64Array:
     return timestamps if valid is None else np.where(valid, timestamps, NULL_TIMESTAMP)
 
 
-def _check_timestamps(rows: _Rows, timestamps: Int64Array, millis_per_unit: int) -> None:
+def _checked_timestamps(rows: _Rows, timestamps: Int64Array, millis_per_unit: int) -> Int64Array:
+    """Return the timestamps, with 0 for those that Kafka does not have, whose rows are refused."""
     if timestamps.size == 0:
-        return
+        return timestamps
     if timestamps.min() < 0:
         rows.refuse(
-            int((timestamps < 0).argmax()),
+            RowErrorKind.TIMESTAMP,
+            np.flatnonzero(timestamps < 0),
             "the timestamp is before 1970",
             "Use a later one, or null for the current time",
         )
+        timestamps = np.maximum(timestamps, 0)
     largest = np.iinfo(np.int64).max // millis_per_unit
     if timestamps.max() > largest:
+        bad = timestamps > largest
         rows.refuse(
-            int((timestamps > largest).argmax()),
+            RowErrorKind.TIMESTAMP,
+            np.flatnonzero(bad),
             "the timestamp in milliseconds does not fit into 64 bits",
             "Use an earlier one, or null for the current time",
         )
+        timestamps = np.where(bad, 0, timestamps)
+    return timestamps
 
 
 def _headers(rows: _Rows) -> HeaderColumns | None:
@@ -416,9 +477,10 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
     for nullable, part in ((elements, "a header"), (keys, "the key of a header")):
         valid = _valid_rows(nullable)
         if valid is not None and not valid.all():
-            element = int((~valid).argmax())
+            bad = np.searchsorted(offsets, np.flatnonzero(~valid), side="right") - 1
             rows.refuse(
-                int(np.searchsorted(offsets, element, side="right")) - 1,
+                RowErrorKind.HEADERS,
+                np.unique(bad),
                 f"{part} is null",
                 "Remove the header or set its key; only its value may be null",
             )

@@ -72,6 +72,8 @@ STICKY_DTYPE: Final = np.dtype(
 NO_INDEXES: Final = np.empty(0, np.int32)
 #: In the row slots that `assign_slots` returns: the topic's sticky partition.
 STICKY_SLOT: Final = -1
+#: In row slots: `append_rows` skips the row.
+REFUSED_SLOT: Final = -2
 
 
 class SlotStatus(IntEnum):
@@ -88,7 +90,8 @@ class SlotAssignment(NamedTuple):
     status: SlotStatus
     #: The invalid row, or the number of rows.
     row: int
-    #: int32[rows]: each row's slot, or `STICKY_SLOT`; undefined from `row` on.
+    #: int32[rows]: each row's slot, or `STICKY_SLOT`, or if bad rows are to be skipped
+    #: `REFUSED_SLOT`; undefined from `row` on.
     row_slots: Int32Array
 
 
@@ -236,13 +239,14 @@ _STICKY: Final = Items(STICKY_DTYPE)
 _INT32S: Final = Items(np.dtype(np.int32))
 
 
-@kernel(2, _COLUMNS, _INT32S, _INT32S, int, int, _INT32S)
+@kernel(2, _COLUMNS, _INT32S, _INT32S, int, int, int, _INT32S)
 def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
     table: npt.NDArray[np.void],
     first_slots: Int32Array,
     partition_counts: Int32Array,
     key_hash: int,
     shortest_key: int,
+    skips: int,
     row_slots: Int32Array,
 ) -> tuple[int, int]:
     columns = table[0]
@@ -254,6 +258,9 @@ def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
     for row in range(num_rows):
         topic = load_int32(topic_index + 4 * row)
         if topic < 0:
+            if skips:
+                row_slots[row] = REFUSED_SLOT
+                continue
             return _NULL_TOPIC, row
         partition_count = partition_counts[topic]
         partition = load_int32(asked_partition + 4 * row)
@@ -267,6 +274,9 @@ def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
             number = key_number(key_hash, _address(keys, row), max(key_length, 0))
             partition = int(np.uint32(number) % np.uint32(partition_count))
         elif partition < 0 or partition >= partition_count:
+            if skips:
+                row_slots[row] = REFUSED_SLOT
+                continue
             return _INVALID_PARTITION, row
         row_slots[row] = first_slots[topic] + partition
     return _ALL_ASSIGNED, num_rows
@@ -309,6 +319,8 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
     for row in range(start_row, num_rows):
         slot_index = int(row_slots[row])
         is_sticky = slot_index < 0
+        if is_sticky and slot_index == REFUSED_SLOT:
+            continue
         topic = load_int32(topic_index + 4 * row) if is_sticky else 0
         if is_sticky:
             slot_index = sticky[topic].slot
@@ -380,6 +392,7 @@ def assign_slots(
     *,
     key_rule: KeyRule = DEFAULT_KEY_RULE,
     ignore_keys: bool = False,
+    skips_bad_rows: bool = False,
 ) -> SlotAssignment:
     """Return the slot of every row: `first_slots[topic] + partition`.
 
@@ -388,8 +401,9 @@ def assign_slots(
     `partition_counts` have an entry for each of `columns.topics`.
 
     The assignment stops at a row without a topic, or with a partition that its topic does not have:
-    see `SlotAssignment`. Raises ValueError for arrays of the wrong length, or if a key has to be
-    placed in a topic without partitions.
+    see `SlotAssignment`. With `skips_bad_rows` such rows get `REFUSED_SLOT` instead. Raises
+    ValueError for arrays of the wrong length, or if a key has to be placed in a topic without
+    partitions.
     """
     topic_count = len(columns.topics)
     if first_slots.size != topic_count or partition_counts.size != topic_count:
@@ -401,6 +415,7 @@ def assign_slots(
         partition_counts,
         int(key_rule.key_hash),
         _NO_KEY if ignore_keys else key_rule.shortest_key,
+        int(skips_bad_rows),
         row_slots,
     )
     if status == _TOPIC_WITHOUT_PARTITIONS:
@@ -424,9 +439,10 @@ def append_rows(  # noqa: PLR0917  the arguments of the compiled function
 
     `row_slots` is the result of `assign_slots`, `slots` has rows of `SLOT_DTYPE`, and `sticky` has
     a row of `STICKY_DTYPE` for each of `columns.topics`. All three are updated: a sticky row gets
-    its slot when it is written. `now_ms` is the timestamp of rows without one. A record that takes
-    more than `max_record_bytes` in an empty batch is rejected. `row_indexes`, if given, receives
-    the index of each written row in its batch, counted from 0.
+    its slot when it is written. Rows with `REFUSED_SLOT` are not written. `now_ms` is the timestamp
+    of rows without one. A record that takes more than `max_record_bytes` in an empty batch is
+    rejected. `row_indexes`, if given, receives the index of each written row in its batch, counted
+    from 0.
 
     The memory at each slot's address must remain allocated, and be writable up to its limit. Raises
     ValueError for arrays of the wrong length, or for a row slot outside `slots`.

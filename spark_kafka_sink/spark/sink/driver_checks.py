@@ -75,7 +75,7 @@ class CheckedWrite:
     def __repr__(self) -> str:
         """Show where the rows would go and which columns make up a record; no settings."""
         warning = "" if self.warning is None else f"; warning: {self.warning}"
-        return f"OK: {self._destination()}, {self._columns()}{warning}"
+        return f"OK: {self._destination()}, {self._columns()}{self._bad_rows()}{warning}"
 
     @property
     def schemas(self) -> Mapping[str, str]:
@@ -88,6 +88,15 @@ class CheckedWrite:
         if self.partitions is None:
             return f"topic {self.schema.topic} does not exist, and brokers may create it"
         return f"{display.counted(self.partitions, 'partition')} of {self.schema.topic}"
+
+    def _bad_rows(self) -> str:
+        on_error = self.options.on_error
+        if on_error is None:
+            return ""
+        where = (
+            "left out" if on_error.dlq_topic is None else f"dead letters in {on_error.dlq_topic}"
+        )
+        return f", bad rows: {where}"
 
     def _columns(self) -> str:
         used = f"column{'' if len(self.schema.used) == 1 else 's'} {', '.join(self.schema.used)}"
@@ -109,6 +118,7 @@ class CheckedWrite:
                     if exactly_once is None
                     else f"exactly once, as {exactly_once.prefix!r}",
                     **{f"schema of {side}s": schema for side, schema in self.schemas.items()},
+                    "bad rows": self._bad_rows().removeprefix(", bad rows: ") or None,
                     "brokers": display.listed(servers),
                     "report": self.report_path,
                     "warning": self.warning,
@@ -207,18 +217,18 @@ def check_cluster(
     with without_collector():
         from spark_kafka_sink.admin.cluster_check import describe_topics
 
-    topics = [] if topic is None else [topic]
+    dlq_topic = None if options.on_error is None else options.on_error.dlq_topic
+    topics = [name for name in (topic, dlq_topic) if name is not None]
     described = describe_topics(options.producer, topics, is_dry_run=is_dry_run, timeout=timeout)
-    if topic not in described:
-        return None
-    if described[topic].can_write is False:
-        raise BrokerError(
-            f"topic {topic!r}: this client is not authorized to write to it; grant it WRITE on "
-            "the topic",
-            code=_UNAUTHORIZED,
-            name=_UNAUTHORIZED.name,
-        )
-    return described[topic].partitions
+    for name, description in described.items():
+        if description.can_write is False:
+            raise BrokerError(
+                f"topic {name!r}: this client is not authorized to write to it; grant it WRITE on "
+                "the topic",
+                code=_UNAUTHORIZED,
+                name=_UNAUTHORIZED.name,
+            )
+    return described[topic].partitions if topic in described else None
 
 
 class TrustedChecks:
@@ -248,7 +258,7 @@ def check_stream(options: SinkOptions, topic: str | None) -> None:
     check_batch_log(options)
     if options.source_consumer_group is not None:
         check_offsets_directory(options.checkpoint_location)
-    check = (fingerprint(options.producer), topic)
+    check = (fingerprint(options.producer), topic, options.on_error)
     if not _trusted_checks.is_fresh(check, time.monotonic()):
         warn_about_ignored_options(options)
         if may_have_run(options.checkpoint_location):

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.sink_options import ExactlyOnceOptions
     from spark_kafka_sink.model import PartitionAcks, PreparedTransaction, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+    from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter
     from spark_kafka_sink.spark.sink.pacing import Pacer
     from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, Start
 
@@ -211,8 +212,8 @@ class ProducerOfAttempt:
         self._release()
 
     def prepared(self, acks: tuple[tuple[TopicPartition, PartitionAcks], ...]) -> Prepared | None:
-        """Return what the driver needs to commit; None if the attempt had no rows."""
-        if self._prepared is None or self._worker_id is None:
+        """Return what the driver needs to commit; None if the attempt wrote nothing."""
+        if self._prepared is None or self._worker_id is None or not acks:
             return None
         ranges = tuple(
             OffsetRange(
@@ -274,10 +275,12 @@ class ExactlyOnceWrite:
         *,
         stage: int | None = None,
         pacer: Pacer | None = None,
+        bad_rows: BadRowWriter | None = None,
     ) -> TaskResult:
         """Write a task's rows in a transaction of their own and leave it open (in the worker).
 
-        `stage` is the id of the task's stage; a `pacer` says when rows may be sent.
+        `stage` is the id of the task's stage; a `pacer` says when rows may be sent, and `bad_rows`
+        takes those that never can be.
 
         Raises RolledBackError, MixedError, OvertakenError if another driver has taken over the
         prefix and thereby ended the transaction, and the errors of `write_rows`.
@@ -299,7 +302,12 @@ class ExactlyOnceWrite:
         )
         try:
             written = write_rows(
-                batches, producers=producers, topic=topic, config=self.config, pacer=pacer
+                batches,
+                producers=producers,
+                topic=topic,
+                config=self.config,
+                pacer=pacer,
+                bad_rows=bad_rows,
             )
         except KafkaError as error:
             if is_ended_by_others(error):

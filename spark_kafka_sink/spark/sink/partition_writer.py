@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.record.columns import RecordColumns
+    from spark_kafka_sink.spark.sink.bad_rows import BadRows
+    from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter
     from spark_kafka_sink.spark.sink.pacing import Pacer
 
 logger = logging.getLogger(__name__)
@@ -86,6 +88,8 @@ class KafkaCommitMessage(WriterCommitMessage):
     schemas: tuple[str, ...] = ()
     #: How long the task paused to keep the pace of the write; None without a limit.
     paced_seconds: float | None = None
+    #: The rows that could not be sent; None if there are none, or if one ends the write.
+    bad_rows: BadRows | None = None
 
     @property
     def is_replay(self) -> bool:
@@ -136,6 +140,8 @@ class Written(NamedTuple):
     fixed_seconds: float = 0.0
     #: How long the task paused to keep the pace of the write; None without a limit.
     paced_seconds: float | None = None
+    #: The rows that could not be sent; None if there are none, or if one ends the write.
+    bad_rows: BadRows | None = None
 
     def times_since(self, started_at: float) -> TaskTimes:
         """Return the times of a task that ends now."""
@@ -149,6 +155,7 @@ def write_rows(
     topic: str | None,
     config: ProducerConfig,
     pacer: Pacer | None = None,
+    bad_rows: BadRowWriter | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Written:
     """Write all rows and wait for their acknowledgements.
@@ -156,10 +163,10 @@ def write_rows(
     Rows go to `topic`, or if it is None to the topic in their `topic` column. `config` is used to
     list the existing topics when a row names a missing one; a `pacer`, which this closes, says when
     rows may be sent; `clock` returns seconds. Raises RecordError (row, topic, partition, and what
-    to do) for a row that cannot be sent, and DeliveryError or another KafkaError for rows that the
-    cluster did not accept; rows acknowledged by then stay written.
+    to do) for a row that cannot be sent, unless `bad_rows` takes it, and DeliveryError or another
+    KafkaError for rows that the cluster did not accept; rows acknowledged by then stay written.
     """
-    writer = _Writer(producers, topic, config, pacer, clock)
+    writer = _Writer(producers, topic, config, pacer=pacer, bad_rows=bad_rows, clock=clock)
     try:
         for batch in batches:
             if pacer is None:
@@ -184,7 +191,9 @@ class _Writer:
         producers: Producers,
         topic: str | None,
         config: ProducerConfig,
+        *,
         pacer: Pacer | None,
+        bad_rows: BadRowWriter | None,
         clock: Callable[[], float],
     ) -> None:
         self._producers = producers
@@ -196,6 +205,7 @@ class _Writer:
         self._pacer = pacer
         #: Bytes of batches sent before the last `flush`.
         self._sent = 0
+        self._bad_rows = bad_rows
         self._clock = clock
         self._fixed_seconds = 0.0
 
@@ -204,7 +214,13 @@ class _Writer:
             return
         from spark_kafka_sink.record.arrow.record_columns import record_columns
 
-        columns = record_columns(batch, topic=self._topic, first_row=self._rows)
+        bad_rows = self._bad_rows
+        columns = record_columns(
+            batch,
+            topic=self._topic,
+            first_row=self._rows,
+            refused=None if bad_rows is None else bad_rows.refused,
+        )
         if self._producer is None:
             begun = self._clock()
             self._producer = self._producers.take()
@@ -213,7 +229,10 @@ class _Writer:
                 self._pacer.begin()
             self._fixed_seconds += self._clock() - begun
         try:
-            self._producer.append(columns, first_row=self._rows)
+            if bad_rows is None:
+                self._producer.append(columns, first_row=self._rows)
+            else:
+                bad_rows.append(self._producer, batch, columns, self._rows, self._missing_topics)
         except KafkaTimeoutError as error:
             if self._topic is None and _is_of_unknown_topic(error):
                 named = _with_row(error, columns, self._rows, self._config)
@@ -227,6 +246,19 @@ class _Writer:
 
             raise about_row(error, columns, self._rows) from error.__cause__
         self._rows += batch.num_rows
+
+    def _missing_topics(self, error: KafkaTimeoutError, columns: RecordColumns) -> set[str]:
+        """Return the topics that do not exist, if that is what an error is about."""
+        if self._topic is not None or not _is_of_unknown_topic(error):
+            return set()
+        from spark_kafka_sink.admin.cluster_check import list_topics
+
+        try:
+            existing = list_topics(self._config)
+        except KafkaError:
+            # Nothing is known of the row, and the error says why.
+            return set()
+        return set(columns.topics).difference(existing)
 
     def flush(self) -> int:
         """Send all rows so far; return how many bytes were sent since the last call."""
@@ -250,16 +282,25 @@ class _Writer:
         acks = self._producer.take_acks()
         metrics = self._producer.metrics_snapshot().since(self._measured_before)
         acknowledged = sum(partition.records for partition in acks.values())
-        if acknowledged != self._rows:
+        bad = self._bad_rows
+        rows = self._rows if bad is None else self._rows - bad.count
+        written = rows if bad is None else rows + bad.letters
+        if acknowledged != written:
             raise KafkaError(
-                f"{self._rows} rows were written, but {acknowledged} records were acknowledged. "
+                f"{written} rows were written, but {acknowledged} records were acknowledged. "
                 "This is a bug in pykafka: please report it"
             )
+        bad_rows = None if bad is None else bad.finish()
         producer, self._producer = self._producer, None
         self._producers.finished(producer)
         self._fixed_seconds += self._clock() - begun
         return Written(
-            self._rows, tuple(sorted(acks.items())), metrics, self._fixed_seconds, paced_seconds
+            rows,
+            tuple(sorted(acks.items())),
+            metrics,
+            self._fixed_seconds,
+            paced_seconds,
+            bad_rows,
         )
 
     def give_up(self) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.sink_options import SinkOptions
+    from spark_kafka_sink.record.refused_rows import RefusedRows
 
 logger = logging.getLogger(__name__)
 
@@ -152,15 +153,19 @@ stream_schemas: Final = StreamSchemas()
 
 
 def encoded_task(
-    batches: Iterator[pa.RecordBatch], schemas: Mapping[Side, PayloadSchema], formats: FormatOptions
+    batches: Iterator[pa.RecordBatch],
+    schemas: Mapping[Side, PayloadSchema],
+    formats: FormatOptions,
+    refused: RefusedRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a task with their keys and values encoded.
 
-    Raises PayloadError for a row that a schema does not have, with its index in the task.
+    Raises PayloadError for a row that a schema does not have, with its index in the task, unless
+    `refused` takes it.
     """
     from spark_kafka_sink.formats.payload_encoder import encoded
 
     first_row = 0
     for batch in batches:
-        yield from encoded(batch, schemas, formats, first_row)
+        yield from encoded(batch, schemas, formats, first_row, refused)
         first_row += batch.num_rows

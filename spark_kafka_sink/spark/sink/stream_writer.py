@@ -21,10 +21,12 @@ from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE, SinkO
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.announcements import advise_sockets, announce, report_logger
 from spark_kafka_sink.spark.report_store import ReportStore
+from spark_kafka_sink.spark.sink.bad_rows import check_bad_rows
 from spark_kafka_sink.spark.sink.batch_log import BatchLog
 from spark_kafka_sink.spark.sink.driver_checks import check_report_path, check_stream
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
 from spark_kafka_sink.spark.sink.writers import (
+    BATCH_ID,
     JOB_BATCH,
     PlannedWrite,
     RefusedWriteError,
@@ -50,10 +52,8 @@ logger = logging.getLogger(__name__)
 
 #: The seconds between two lines of a query.
 EVERY_SECONDS: Final = 60.0
-#: The local properties that contain the query id and the batch id of a stream's task
-#: (`StreamExecution`, `MicroBatchExecution`).
+#: The local property that contains the query id of a stream's task (`StreamExecution`).
 QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
@@ -120,6 +120,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         """Commit an exactly-once micro-batch and report what was written (on the driver)."""
         ours = own_messages(messages)
+        check_bad_rows(self._options.on_error, ours)
         exactly_once = self._exactly_once
         if exactly_once is not None:
             plan = exactly_once.plan_of(ours)
@@ -168,7 +169,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             report.replayed and report.batch_id in store.batches(query_id)
         ):
             store.put(query_id, report.to_record(), now_ns=time.time_ns())
-        if self._options.report == REPORT_NONE or not report.rows:
+        if self._options.report == REPORT_NONE or not (report.rows or report.bad_rows):
             return
         state = {} if store is None else store.printed(query_id)
         lines, state = next_lines(

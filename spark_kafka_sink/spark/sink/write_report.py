@@ -18,6 +18,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition, known_offset
 from spark_kafka_sink.spark.report_store import replace_file
+from spark_kafka_sink.spark.sink.bad_rows import BadRows, merged_bad_rows, restored_bad_rows
 from spark_kafka_sink.spark.task_costs import TaskCosts, costs_of
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class WriteReport:
     #: How long tasks paused for maxBytesPerSecond and maxRecordsPerSecond, the sum of all of them;
     #: None without a limit.
     paced_seconds: float | None = None
+    #: The rows that could not be sent, by kind, with the first of them; None if there are none.
+    bad_rows: BadRows | None = None
 
     def timed(self, started_at: float | None, ended_at: float) -> WriteReport:
         """Return the report with `started_at` and `ended_at`, in seconds since 1970."""
@@ -147,6 +150,7 @@ class WriteReport:
             replayed=self.replayed or later.replayed,
             schemas=tuple(dict.fromkeys((*self.schemas, *later.schemas))),
             paced_seconds=_sum_of_known((self.paced_seconds, later.paced_seconds)),
+            bad_rows=merged_bad_rows((self.bad_rows, later.bad_rows)),
             # How many tasks there are is a question about each batch.
             task_seconds=None,
             task_slots=None,
@@ -178,7 +182,7 @@ class WriteReport:
 
     def to_text(self, max_lines: int = MAX_LINES) -> str:
         """Return a table of at most `max_lines` topics and as many partitions."""
-        if not self.partitions:
+        if not self.partitions and self.bad_rows is None:
             return f"Kafka: {self.to_line()}\n"
         topics = self.topics
         lines = [f"Kafka: {self.to_line()}"]
@@ -190,6 +194,7 @@ class WriteReport:
         lines += _table(_HEADINGS, rows)
         lines += _rest(len(self.partitions) - max_lines, "partition")
         lines += [f"  {line}" for line in (*self.metrics.describe(), *self._notes())]
+        lines += [f"    {line}" for line in self._bad_lines()]
         return "\n".join(lines) + "\n"
 
     def summary(self) -> str:
@@ -199,7 +204,8 @@ class WriteReport:
 
     def _notes(self) -> list[str]:
         """Return what is true of these offsets and timestamps, and of few others."""
-        notes = list(self.schemas)
+        notes = [] if self.bad_rows is None else [self.bad_rows.to_line()]
+        notes += self.schemas
         if self.paced_seconds:
             notes.append(
                 f"paced by maxBytesPerSecond or maxRecordsPerSecond: the tasks paused for "
@@ -218,9 +224,13 @@ class WriteReport:
         """Return a one-line summary."""
         if self.replayed and not self.partitions:
             return "wrote nothing: this write was committed before"
-        if not self.partitions:
+        if not self.partitions and self.bad_rows is None:
             return f"there were no rows to write ({display.counted(self.tasks, 'task')})"
-        topics = self.topics
+        # Dead letters are not what was to be written.
+        letters = None if self.bad_rows is None else self.bad_rows.dlq_topic
+        topics = [topic for topic in self.topics if topic != letters]
+        if not topics:
+            return f"wrote no rows ({display.counted(self.tasks, 'task')})"
         named = f"topic {topics[0]}" if len(topics) == 1 else f"{len(topics):,} topics"
         return (
             f"wrote {display.counted(self.rows, 'row')} ({display.size(self.bytes)}) to {named} "
@@ -260,6 +270,7 @@ class WriteReport:
                 f"{self.throttled_seconds:,.1f} s" if self.throttled_seconds else None
             ),
             "records retried": self.retries or None,
+            "bad rows": None if self.bad_rows is None else self.bad_rows.count,
             "query": self.query_id,
             "micro-batch": self.batch_id,
             "reportId": self.report_id,
@@ -283,8 +294,11 @@ class WriteReport:
             f"Kafka: {self.to_line()}",
             display.facts(totals),
             *([partitions] if rows else []),
-            notes=[*self.metrics.describe(), *self._notes()],
+            notes=[*self.metrics.describe(), *self._notes(), *self._bad_lines()],
         )
+
+    def _bad_lines(self) -> list[str]:
+        return [] if self.bad_rows is None else self.bad_rows.lines()
 
     def _topic_totals(self) -> Iterator[tuple[str, ...]]:
         totals: dict[str, list[int]] = {}
@@ -326,6 +340,7 @@ class WriteReport:
             "bytes_per_second": self.bytes_per_second,
             "offsets_known": self.offsets_known,
             "schemas": list(self.schemas),
+            "bad_rows": None if self.bad_rows is None else self.bad_rows.as_dict(),
             "topics": topics,
             "metrics": self.metrics.as_dict(),
         }
@@ -340,6 +355,7 @@ class WriteReport:
                 for written, acks in self.partitions
             ],
             "metrics": asdict(self.metrics),
+            "bad_rows": None if self.bad_rows is None else self.bad_rows.as_dict(),
         }
 
     @classmethod
@@ -361,6 +377,7 @@ class WriteReport:
                 "partitions": partitions,
                 "schemas": tuple(record.get("schemas", ())),
                 "metrics": MetricsSnapshot(**metrics),
+                "bad_rows": restored_bad_rows(record.get("bad_rows")),
             }
         )
 
@@ -383,6 +400,7 @@ def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
         task_slots=None if costs is None else costs.slots,
         schemas=tuple(dict.fromkeys(each for message in finished for each in message.schemas)),
         paced_seconds=_sum_of_known(message.paced_seconds for message in finished),
+        bad_rows=merged_bad_rows(message.bad_rows for message in finished),
     )
 
 

@@ -33,10 +33,12 @@ from spark_kafka_sink.spark.announcements import (
     with_progress,
 )
 from spark_kafka_sink.spark.report_store import ReportStore
+from spark_kafka_sink.spark.sink.bad_rows import check_bad_rows
 from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, write_rows
 from spark_kafka_sink.spark.sink.producer_cache import NO_QUERY, CachedProducers
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
 from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
+from spark_kafka_sink.spark.worker import preparing_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.exactly_once.plan import Job, Plan
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
+    from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
     from spark_kafka_sink.spark.sink.pacing import Pacer
 
@@ -54,6 +57,8 @@ logger = logging.getLogger(__name__)
 
 #: The batch id of a job, which has only one batch.
 JOB_BATCH: Final = 0
+#: The local property that contains the batch id of a stream's task (`MicroBatchExecution`).
+BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class RefusedWriteError(KafkaError, pickle.PickleError):
@@ -136,6 +141,19 @@ class SinkWriter:
             batches, task=task, clock=time.monotonic, say=partial(announce, progress_logger)
         )
 
+    def _bad_rows(self, context: TaskContext, query_id: str | None) -> BadRowWriter | None:
+        """Return what takes the bad rows of a task; None if they end it."""
+        on_error = self._options.on_error
+        if on_error is None:
+            return None
+        with preparing_writer():
+            from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
+        batch_id = None if query_id is None else context.getLocalProperty(BATCH_ID)
+        origin = RowOrigin(
+            context.partitionId(), query_id, None if batch_id is None else int(batch_id)
+        )
+        return BadRowWriter(on_error, origin, self._options.producer, self._topic)
+
     def _write_task(
         self,
         batches: Iterator[pa.RecordBatch],
@@ -149,12 +167,18 @@ class SinkWriter:
         started_at = time.monotonic()
         context = task_context()
         batches = self._with_progress(batches, context.partitionId())
+        bad_rows = self._bad_rows(context, query_id)
         shown: tuple[str, ...] = ()
         if self._schemas:
             from spark_kafka_sink.formats.payload_schemas import shown_schemas
             from spark_kafka_sink.spark.sink.payload_writes import encoded_task
 
-            batches = encoded_task(batches, self._schemas, self._options.formats)
+            batches = encoded_task(
+                batches,
+                self._schemas,
+                self._options.formats,
+                None if bad_rows is None else bad_rows.refused,
+            )
             shown = shown_schemas(self._schemas)
         planned = self._planned
         pacer = self._pacer(context)
@@ -166,6 +190,7 @@ class SinkWriter:
                 topic=self._topic,
                 config=self._options.producer,
                 pacer=pacer,
+                bad_rows=bad_rows,
             )
         else:
             written, transactional = planned.write.write(
@@ -176,6 +201,7 @@ class SinkWriter:
                 self._topic,
                 stage=context.stageId(),
                 pacer=pacer,
+                bad_rows=bad_rows,
             )
         return KafkaCommitMessage(
             partition_id=context.partitionId(),
@@ -188,6 +214,7 @@ class SinkWriter:
             times=written.times_since(started_at),
             schemas=shown,
             paced_seconds=written.paced_seconds,
+            bad_rows=written.bad_rows,
             transactional=transactional,
         )
 
@@ -244,6 +271,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit an exactly-once write and report what was written (on the driver)."""
         ours = own_messages(messages)
+        check_bad_rows(self._options.on_error, ours)
         planned = self._planned
         if planned is not None:
             if not planned.plan.must_write(self._write_id, JOB_BATCH):

@@ -37,6 +37,7 @@ REPORT = {
             {"partition": 1, "records": 200, "bytes": 2000},
         ]
     },
+    "bad_rows": {"count": 5, "counts": {"size": 2, "topic": 3}, "dlq_topic": None, "first": []},
     "metrics": {
         "record-retry-total": 3,
         "record-error-total": 0,
@@ -83,6 +84,8 @@ def test_a_report_adds_what_only_the_sink_knows():
         ("spark_kafka_sink_requests_total", "copy"): 4,
         ("spark_kafka_sink_record_retries_total", "copy"): 3,
         ("spark_kafka_sink_record_errors_total", "copy"): 0,
+        ("spark_kafka_sink_bad_rows_total", "copy", "size"): 2,
+        ("spark_kafka_sink_bad_rows_total", "copy", "topic"): 3,
         ("spark_kafka_sink_request_latency_avg_seconds", "copy"): 0.0125,
         ("spark_kafka_sink_request_latency_max_seconds", "copy"): 0.04,
         ("spark_kafka_sink_throttle_seconds_total", "copy"): 1.5,

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from spark_kafka_sink.record.columns import NULL_PARTITION
-from spark_kafka_sink.record.kernel.kernel import STICKY_SLOT, SlotStatus, assign_slots
+from spark_kafka_sink.record.kernel.kernel import (
+    REFUSED_SLOT,
+    STICKY_SLOT,
+    SlotStatus,
+    assign_slots,
+)
 from spark_kafka_sink.record.kernel.kernel_hashes import murmur2
 from tests.support.record.record_columns import columns
 
@@ -62,6 +67,19 @@ def test_the_first_null_topic_is_reported():
     """The first row with a null topic is reported, even if its partition is invalid too."""
     made = columns([b"v"] * 3, topics=["t", None, None], partitions=[0, -5, 0])
     assert (SlotStatus.NULL_TOPIC, 1) == assign_slots(made, int32s(0), int32s(1))[:2]
+
+
+def test_bad_rows_can_be_skipped():
+    """Then those without a topic or a partition have a slot that says so; the others are placed."""
+    made = columns(
+        [b"v"] * 6,
+        topics=["t", None, "t", "t", None, "t"],
+        partitions=[2, None, 3, None, 99, -1],
+    )
+    result = assign_slots(made, int32s(10), int32s(3), skips_bad_rows=True)
+    bad = REFUSED_SLOT
+    assert [12, bad, bad, STICKY_SLOT, bad, bad] == list(result.row_slots)
+    assert (SlotStatus.ALL_ASSIGNED, 6) == result[:2]
 
 
 def test_an_empty_batch_is_assigned():

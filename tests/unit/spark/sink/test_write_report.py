@@ -205,6 +205,7 @@ def test_the_json_has_everything():
                 }
             ],
         },
+        "bad_rows": None,
         "schemas": [],
         "metrics": MetricsSnapshot().as_dict(),
     } == json.loads(report(message(3, written)).to_json())

@@ -1,0 +1,112 @@
+"""Rows that a schema does not have, which are raised or set aside."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.config.format_arguments import FormatArguments
+from spark_kafka_sink.errors import KafkaError, PayloadError
+from spark_kafka_sink.formats.payload_encoder import encoded, text_of
+from spark_kafka_sink.formats.payload_schemas import schemas_to_write
+from spark_kafka_sink.record.refused_rows import RefusedRows, RowErrorKind
+
+COLOR = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "color", "type": COLOR}],
+}
+TYPE = pa.struct([("id", pa.int64()), ("color", pa.string())])
+
+
+def encode(values, refused, *, first_row=0, key=None):
+    """Return the payloads of a batch's values, and of its keys if it has any."""
+    columns = {"value": pa.array(values, TYPE)} | ({} if key is None else {"key": pa.array(key)})
+    call = FormatArguments(
+        key_format=None if key is None else "avro",
+        value_format="avro",
+        key_schema=None if key is None else json.dumps(COLOR),
+        value_schema=json.dumps(ORDER),
+        schema_registry=None,
+        format_options=None,
+    ).of_write()
+    types = {name: column.type for name, column in columns.items()}
+    schemas = schemas_to_write(types, call.formats, call.registry, "orders", is_dry_run=True)
+    [batch] = encoded(pa.record_batch(columns), schemas, call.formats, first_row, refused)
+    return batch
+
+
+def row(number, color="RED"):
+    return {"id": number, "color": color}
+
+
+def test_bad_rows_are_set_aside():
+    """Their payloads are null, all others are as before, and their values are kept as JSON."""
+    rows = [row(0), row(1, "PINK"), None, row(3), row(None), row(5, "BLUE"), row(6, "GREY")]
+    refused = RefusedRows()
+    payloads = encode(rows, refused, first_row=10).column("value")
+    assert [b"\0\0", None, None, b"\x06\0", None, b"\x0a\x02", None] == payloads.to_pylist()
+    found = refused.between(10, 20)
+    assert [11, 14, 16] == [bad.row for bad in found]
+    assert {RowErrorKind.VALUE} == {bad.kind for bad in found}
+    assert [rows[1], rows[4], rows[6]] == [json.loads(bad.payloads["value"]) for bad in found]
+    assert "row 14, value.id: the value is null" in str(found[1].error)
+
+
+def test_without_a_place_for_them_the_first_bad_row_is_an_error():
+    """It is the first of the batch."""
+    with pytest.raises(PayloadError, match=r"row 1, value\.color"):
+        encode([row(0), row(1, "PINK"), row(None)], None)
+
+
+def test_keys_are_set_aside_by_a_kind_of_their_own():
+    """A row whose key and value are bad counts once."""
+    refused = RefusedRows()
+    batch = encode([row(0), row(None)], refused, key=["RED", "PINK"])
+    assert [b"\0", None] == batch.column("key").to_pylist()
+    [bad] = refused.between(0, 2)
+    assert (RowErrorKind.KEY, {"key": b'"PINK"'}) == (bad.kind, bad.payloads)
+
+
+def test_too_many_bad_rows_end_the_task():
+    """The error has the first of them."""
+    with pytest.raises(KafkaError, match=r"more than 1 row .*: row 0, value\.color.*; row 1, "):
+        encode([row(0, "A"), row(1, "B"), row(2, "C")], RefusedRows(1))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (None, pa.int32(), "null"),
+        (b"\xff", pa.binary(), '"/w=="'),
+        ("é", pa.string(), '"é"'),
+        (True, pa.bool_(), "true"),
+        (1.5, pa.float64(), "1.5"),
+        (Decimal("1.50"), pa.decimal128(5, 2), '"1.50"'),
+        (
+            dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC),
+            pa.timestamp("us"),
+            '"2026-01-02 03:00:00.000000"',
+        ),
+        (["a", None], pa.list_(pa.string()), '["a", null]'),
+        ([("a", 1)], pa.map_(pa.string(), pa.int8()), '[{"key": "a", "value": 1}]'),
+        ("a", pa.dictionary(pa.int8(), pa.string()), '"a"'),
+        (row(1), TYPE, '{"id": 1, "color": "RED"}'),
+    ],
+)
+def test_a_value_as_text_for_people(value, kind, expected):
+    """Whatever is in it, there is a text."""
+    assert expected == text_of(pa.array([value], kind)[0])
+
+
+def test_a_value_that_python_does_not_have_is_text():
+    """Moments beyond year 9999 and strings that are not UTF-8 are no reason to lose a letter."""
+    late = pa.array([2**60], pa.int64()).view(pa.timestamp("us"))
+    assert text_of(late[0]).startswith('"')
+    bad = pa.array([b"\xffa"], pa.binary()).view(pa.string())
+    assert '"\ufffda"' == text_of(bad[0])
