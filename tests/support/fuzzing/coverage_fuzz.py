@@ -38,6 +38,7 @@ _INSTRUMENTED = (
     "spark_kafka_sink.record.default_record",
     "spark_kafka_sink.record.arrow",
     "spark_kafka_sink.formats.avro.interpreter",
+    "spark_kafka_sink.formats.json.interpreter",
     "spark_kafka_sink.registry.client",
     "spark_kafka_sink.devbroker.registry.rest_api",
     "spark_kafka_sink.devbroker.net.sasl_authenticator",

@@ -43,6 +43,7 @@ from tests.support.devbroker.broker_requests import NOW, broker_with
 from tests.support.fuzzing.fuzz_avro import AvroEncoderTarget, AvroTarget
 from tests.support.fuzzing.fuzz_client import ClientSaslTarget, FrameTarget
 from tests.support.fuzzing.fuzz_decoder import DecoderTarget
+from tests.support.fuzzing.fuzz_json import JsonTarget
 from tests.support.fuzzing.fuzz_registry import RegistryClientTarget, RegistryTarget
 from tests.support.fuzzing.random_bytes import changed, random_message
 from tests.support.record.plain_batches import plain_batch
@@ -228,6 +229,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
         DecoderTarget,
         AvroTarget,
         AvroEncoderTarget,
+        JsonTarget,
         RegistryClientTarget,
         RegistryTarget,
     )

@@ -61,7 +61,7 @@ class AvroTarget:
         seed, few_bytes = struct.unpack_from(">HB", data)
         plan = _plan(seed % _SCHEMAS)
         if plan is not None:
-            compare_decoders(plan, _split(data[3:]), 32 << few_bytes % 16)
+            compare_decoders(plan, split_payloads(data[3:]), 32 << few_bytes % 16)
 
 
 class AvroEncoderTarget:
@@ -159,7 +159,8 @@ def _plan(seed: int) -> Plan | None:
         return None
 
 
-def _split(data: bytes) -> list[bytes | None]:
+def split_payloads(data: bytes) -> list[bytes | None]:
+    """Return a null, and payloads that are preceded by their sizes."""
     payloads: list[bytes | None] = [None]
     while len(data) >= 2 and len(payloads) <= _PAYLOADS:
         (size,) = struct.unpack_from(">H", data)
