@@ -56,6 +56,12 @@ REPORT_NONE: Final = "none"
 REPORT_SUMMARY: Final = "summary"
 REPORT_FULL: Final = "full"
 
+#: The values of the option `keyOrder`.
+KEY_ORDER_WARN: Final = "warn"
+KEY_ORDER_FAIL: Final = "fail"
+KEY_ORDER_OFF: Final = "off"
+KEY_ORDERS: Final = (KEY_ORDER_WARN, KEY_ORDER_FAIL, KEY_ORDER_OFF)
+
 
 class OnError(StrEnum):
     """What happens to rows that can never be sent."""
@@ -208,6 +214,11 @@ _OPTIONS: Final = {
         "have, as a number or as a share of all its rows. One with more fails; 100% is no limit. A "
         "share is known only when all tasks have finished."
     ),
+    "keyOrder": setting(STRING, KEY_ORDER_WARN, MEDIUM, OneOfAnyCase(KEY_ORDERS)).doc(
+        "What happens if tasks of one write, or of one micro-batch, have written rows with the "
+        "same key, whose order in the topic is then not defined: a warning in the report (warn), "
+        "an error (fail), or nothing (off). Each task samples up to 128 of its keys."
+    ),
     "sourceConsumerGroup": setting(STRING, None, LOW, RequestName()).doc(
         "For a stream from Kafka: the consumer group to which the offsets of each finished "
         "micro-batch are committed, for lag monitors. Requires checkpointLocation as an "
@@ -325,6 +336,8 @@ class SinkOptions:
     pace: PaceOptions | None = None
     #: None if a bad row ends the write.
     on_error: OnErrorOptions | None = None
+    #: One of `KEY_ORDERS`; off if keys do not choose partitions.
+    key_order: str = KEY_ORDER_WARN
     formats: FormatOptions = field(default_factory=FormatOptions)
     #: None without schema.registry.url.
     registry: RegistrySettings | None = None
@@ -380,6 +393,7 @@ class SinkOptions:
             exactly_once=_exactly_once_options(values, frozenset(own), kafka, producer, topic),
             pace=_pace(values),
             on_error=_on_error(values, frozenset(own), topic),
+            key_order=_key_order(values["keyOrder"].lower(), producer, is_given="keyOrder" in own),
             formats=FormatOptions.parse(
                 values, frozenset(own), has_registry=bool(settings), is_read=False
             ),
@@ -425,6 +439,26 @@ def _on_error(
             raise ConfigError("dlqTopic must not be the ledgerTopic")
     limit = ErrorLimit.parse(values["maxErrors"]) or ErrorLimit(None)
     return OnErrorOptions(limit, dlq_topic)
+
+
+def _key_order(key_order: str, producer: ProducerConfig, *, is_given: bool) -> str:
+    """Return the option, off if the order of a key's records does not matter to the write."""
+    setting = None
+    if producer.partitioner_ignore_keys:
+        setting = "partitioner.ignore.keys=true"
+    elif (
+        producer.partitioner_class is not None
+        and producer.partitioner_class.built_in == "round_robin"
+    ):
+        setting = f"partitioner.class={producer.partitioner_class}"
+    if setting is None or key_order == KEY_ORDER_OFF:
+        return key_order
+    if is_given:
+        raise ConfigError(
+            f"keyOrder={key_order} needs the records of a key in one partition, and "
+            f"{KAFKA_PREFIX}{setting} spreads them over all: remove one of both"
+        )
+    return KEY_ORDER_OFF
 
 
 def _check_allowed_in_spark(name: str, value: object) -> None:

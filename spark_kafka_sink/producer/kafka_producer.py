@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         PreparedTransaction,
     )
     from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
+    from spark_kafka_sink.record.kernel.key_sample import KeySample
     from spark_kafka_sink.record.refused_rows import RefusedRows
 
 logger = logging.getLogger(__name__)
@@ -410,6 +411,10 @@ class KafkaProducer:
             return 0.0, []
         give_up_at = self._core.give_up_at()
         return give_up_at, self._core.await_topics(columns.topics, give_up_at)
+
+    def sample_keys(self, sample: KeySample | None) -> None:
+        """Add the keys of rows that are appended from now on to a sample; None for none."""
+        self._core.key_sample = sample
 
     def _write(
         self,

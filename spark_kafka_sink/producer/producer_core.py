@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.records.partitioner import Partitioner
     from spark_kafka_sink.producer.sending.transaction_state import TransactionalRequestResult
+    from spark_kafka_sink.record.kernel.key_sample import KeySample
     from spark_kafka_sink.record.key_hashes import KeyRule
 
 
@@ -86,6 +87,8 @@ class ProducerCore:
         self._partition_counts: dict[str, int] = {}
         self._on_end: Callable[[], None] = lambda: None
         self._wakeup_pending = False
+        #: The sample to which rows of columns add their keys; None for none.
+        self.key_sample: KeySample | None = None
         #: Whether the cluster was reached before: by this producer, or, without lingering, by the
         #: driver of a Spark write.
         self._expects_brokers = not lingers

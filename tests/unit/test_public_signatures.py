@@ -39,6 +39,7 @@ NOT_FOR_USERS = {
     "FutureRecordMetadata.producer",
     "FutureTableMetadata.__init__",
     "KafkaProducer.append_good",
+    "KafkaProducer.sample_keys",
     "RegistryFaultHook.__init__",
     "RequestHeader.versions",
     "SchemaRegistry.__init__",

@@ -156,6 +156,7 @@ class RowPlacement:
             key_rule=self._key_rule,
             ignore_keys=self._ignore_keys,
             skips_bad_rows=refused is not None,
+            key_sample=self._core.key_sample,
         )
         if refused is not None:
             _refuse(refused, columns, topics, result.row_slots, first_row)

@@ -41,12 +41,20 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     store_uint8,
 )
 from spark_kafka_sink.record.kernel.kernel_varint import write_varint
+from spark_kafka_sink.record.kernel.key_sample import (
+    NO_SAMPLE,
+    NO_SEEDS,
+    SEEN,
+    SEEN_MASK,
+    KeySample,
+    sample_key,
+)
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KeyRule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from spark_kafka_sink.record.columns import Int32Array, RecordColumns
+    from spark_kafka_sink.record.columns import Int32Array, Int64Array, RecordColumns
 
 #: A partition's open batch, padded to a cache line, since rows alternate between partitions.
 SLOT_DTYPE: Final = np.dtype(
@@ -237,9 +245,10 @@ _COLUMNS: Final = Items(COLUMNS_DTYPE)
 _SLOTS: Final = Items(SLOT_DTYPE)
 _STICKY: Final = Items(STICKY_DTYPE)
 _INT32S: Final = Items(np.dtype(np.int32))
+_INT64S: Final = Items(np.dtype(np.int64))
 
 
-@kernel(2, _COLUMNS, _INT32S, _INT32S, int, int, int, _INT32S)
+@kernel(2, _COLUMNS, _INT32S, _INT32S, int, int, int, _INT32S, _INT64S, _INT64S)
 def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
     table: npt.NDArray[np.void],
     first_slots: Int32Array,
@@ -248,6 +257,8 @@ def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
     shortest_key: int,
     skips: int,
     row_slots: Int32Array,
+    topic_seeds: Int64Array,
+    sample: Int64Array,
 ) -> tuple[int, int]:
     columns = table[0]
     keys = _Strings(
@@ -255,6 +266,7 @@ def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
     )
     topic_index, asked_partition = columns.topic_index, columns.partition
     num_rows = columns.num_rows
+    sampled_below = sample[0]
     for row in range(num_rows):
         topic = load_int32(topic_index + 4 * row)
         if topic < 0:
@@ -272,6 +284,14 @@ def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
             if partition_count <= 0:
                 return _TOPIC_WITHOUT_PARTITIONS, row
             number = key_number(key_hash, _address(keys, row), max(key_length, 0))
+            if (
+                number < sampled_below
+                and key_length > 0
+                and sample[SEEN + ((number + topic) & SEEN_MASK)] != number + (topic << 32) + 1
+            ):
+                sampled_below = sample_key(
+                    sample, number, topic, _address(keys, row), key_length, topic_seeds[topic]
+                )
             partition = int(np.uint32(number) % np.uint32(partition_count))
         elif partition < 0 or partition >= partition_count:
             if skips:
@@ -393,12 +413,14 @@ def assign_slots(
     key_rule: KeyRule = DEFAULT_KEY_RULE,
     ignore_keys: bool = False,
     skips_bad_rows: bool = False,
+    key_sample: KeySample | None = None,
 ) -> SlotAssignment:
     """Return the slot of every row: `first_slots[topic] + partition`.
 
     The partition is the row's own, if it has one; otherwise it follows from the key by `key_rule`;
     without a key, or with `ignore_keys`, it is the topic's sticky partition. `first_slots` and
-    `partition_counts` have an entry for each of `columns.topics`.
+    `partition_counts` have an entry for each of `columns.topics`. Keys that have chosen a partition
+    are added to `key_sample`, except empty ones.
 
     The assignment stops at a row without a topic, or with a partition that its topic does not have:
     see `SlotAssignment`. With `skips_bad_rows` such rows get `REFUSED_SLOT` instead. Raises
@@ -417,6 +439,8 @@ def assign_slots(
         _NO_KEY if ignore_keys else key_rule.shortest_key,
         int(skips_bad_rows),
         row_slots,
+        NO_SEEDS if key_sample is None else key_sample.topic_seeds(columns.topics),
+        NO_SAMPLE if key_sample is None else key_sample.state,
     )
     if status == _TOPIC_WITHOUT_PARTITIONS:
         topic = columns.topics[columns.topic_index[row]]

@@ -276,11 +276,12 @@ class ExactlyOnceWrite:
         stage: int | None = None,
         pacer: Pacer | None = None,
         bad_rows: BadRowWriter | None = None,
+        samples_keys: bool = False,
     ) -> TaskResult:
         """Write a task's rows in a transaction of their own and leave it open (in the worker).
 
-        `stage` is the id of the task's stage; a `pacer` says when rows may be sent, and `bad_rows`
-        takes those that never can be.
+        `stage` is the id of the task's stage; `pacer`, `bad_rows` and `samples_keys` are those of
+        `write_rows`.
 
         Raises RolledBackError, MixedError, OvertakenError if another driver has taken over the
         prefix and thereby ended the transaction, and the errors of `write_rows`.
@@ -308,6 +309,7 @@ class ExactlyOnceWrite:
                 config=self.config,
                 pacer=pacer,
                 bad_rows=bad_rows,
+                samples_keys=samples_keys,
             )
         except KafkaError as error:
             if is_ended_by_others(error):

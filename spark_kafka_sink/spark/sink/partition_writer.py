@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.record.columns import RecordColumns
+    from spark_kafka_sink.record.kernel.key_sample import KeySample
     from spark_kafka_sink.spark.sink.bad_rows import BadRows
     from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter
     from spark_kafka_sink.spark.sink.pacing import Pacer
@@ -90,6 +91,8 @@ class KafkaCommitMessage(WriterCommitMessage):
     paced_seconds: float | None = None
     #: The rows that could not be sent; None if there are none, or if one ends the write.
     bad_rows: BadRows | None = None
+    #: The hashes of a sample of the keys (`KeySample`); empty without keys, or with keyOrder=off.
+    keys: tuple[int, ...] = ()
 
     @property
     def is_replay(self) -> bool:
@@ -142,6 +145,8 @@ class Written(NamedTuple):
     paced_seconds: float | None = None
     #: The rows that could not be sent; None if there are none, or if one ends the write.
     bad_rows: BadRows | None = None
+    #: The hashes of a sample of the keys.
+    keys: tuple[int, ...] = ()
 
     def times_since(self, started_at: float) -> TaskTimes:
         """Return the times of a task that ends now."""
@@ -156,17 +161,27 @@ def write_rows(
     config: ProducerConfig,
     pacer: Pacer | None = None,
     bad_rows: BadRowWriter | None = None,
+    samples_keys: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Written:
     """Write all rows and wait for their acknowledgements.
 
     Rows go to `topic`, or if it is None to the topic in their `topic` column. `config` is used to
     list the existing topics when a row names a missing one; a `pacer`, which this closes, says when
-    rows may be sent; `clock` returns seconds. Raises RecordError (row, topic, partition, and what
-    to do) for a row that cannot be sent, unless `bad_rows` takes it, and DeliveryError or another
-    KafkaError for rows that the cluster did not accept; rows acknowledged by then stay written.
+    rows may be sent; with `samples_keys`, the result has a sample of the keys; `clock` returns
+    seconds. Raises RecordError (row, topic, partition, and what to do) for a row that cannot be
+    sent, unless `bad_rows` takes it, and DeliveryError or another KafkaError for rows that the
+    cluster did not accept; rows acknowledged by then stay written.
     """
-    writer = _Writer(producers, topic, config, pacer=pacer, bad_rows=bad_rows, clock=clock)
+    writer = _Writer(
+        producers,
+        topic,
+        config,
+        pacer=pacer,
+        bad_rows=bad_rows,
+        clock=clock,
+        samples_keys=samples_keys,
+    )
     try:
         for batch in batches:
             if pacer is None:
@@ -195,6 +210,7 @@ class _Writer:
         pacer: Pacer | None,
         bad_rows: BadRowWriter | None,
         clock: Callable[[], float],
+        samples_keys: bool,
     ) -> None:
         self._producers = producers
         self._topic = topic
@@ -203,6 +219,8 @@ class _Writer:
         self._measured_before = MetricsSnapshot()
         self._rows = 0
         self._pacer = pacer
+        self._samples_keys = samples_keys
+        self._sample: KeySample | None = None
         #: Bytes of batches sent before the last `flush`.
         self._sent = 0
         self._bad_rows = bad_rows
@@ -228,6 +246,7 @@ class _Writer:
             if self._pacer is not None:
                 self._pacer.begin()
             self._fixed_seconds += self._clock() - begun
+            self._sample_keys(self._producer)
         try:
             if bad_rows is None:
                 self._producer.append(columns, first_row=self._rows)
@@ -259,6 +278,14 @@ class _Writer:
             # Nothing is known of the row, and the error says why.
             return set()
         return set(columns.topics).difference(existing)
+
+    def _sample_keys(self, producer: KafkaProducer) -> None:
+        if not self._samples_keys:
+            return
+        from spark_kafka_sink.record.kernel.key_sample import KeySample
+
+        self._sample = KeySample()
+        producer.sample_keys(self._sample)
 
     def flush(self) -> int:
         """Send all rows so far; return how many bytes were sent since the last call."""
@@ -292,6 +319,8 @@ class _Writer:
             )
         bad_rows = None if bad is None else bad.finish()
         producer, self._producer = self._producer, None
+        if self._sample is not None:
+            producer.sample_keys(None)
         self._producers.finished(producer)
         self._fixed_seconds += self._clock() - begun
         return Written(
@@ -301,6 +330,7 @@ class _Writer:
             self._fixed_seconds,
             paced_seconds,
             bad_rows,
+            () if self._sample is None else self._sample.hashes(),
         )
 
     def give_up(self) -> None:

@@ -121,6 +121,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         """Commit an exactly-once micro-batch and report what was written (on the driver)."""
         ours = own_messages(messages)
         check_bad_rows(self._options.on_error, ours)
+        self._check_key_order(ours)
         exactly_once = self._exactly_once
         if exactly_once is not None:
             plan = exactly_once.plan_of(ours)

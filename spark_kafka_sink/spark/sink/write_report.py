@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink import display
 from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists, pinned_target
@@ -31,6 +32,30 @@ MAX_LINES: Final = 20
 #: The fields of a partition's acknowledgements.
 _ACKS: Final = tuple(attribute.name for attribute in fields(PartitionAcks))
 _HEADINGS: Final = ("topic", "partition", "first offset", "last offset", "records", "bytes")
+
+
+class SpreadKeys(NamedTuple):
+    """How many keys the tasks of a write have sampled, and how many of them are in several."""
+
+    sampled: int
+    spread: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.spread:,} of {self.sampled:,} sampled keys were written by more than one task, "
+            "so the order of their records is not defined: if it matters, write "
+            'df.repartition("key"), otherwise set keyOrder=off'
+        )
+
+
+def spread_keys(samples: Iterable[Sequence[int]]) -> SpreadKeys:
+    """Compare the samples of tasks, as hashes.
+
+    Tasks sample the same keys, those with the lowest hashes, so a hash in two samples is a key in
+    two tasks.
+    """
+    counts = Counter(hashed for sample in samples for hashed in sample)
+    return SpreadKeys(len(counts), sum(count > 1 for count in counts.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +104,10 @@ class WriteReport:
     paced_seconds: float | None = None
     #: The rows that could not be sent, by kind, with the first of them; None if there are none.
     bad_rows: BadRows | None = None
+    #: How many keys the tasks sampled (`keyOrder`).
+    sampled_keys: int = 0
+    #: How many of the sampled keys more than one task has written.
+    spread_keys: int = 0
 
     def timed(self, started_at: float | None, ended_at: float) -> WriteReport:
         """Return the report with `started_at` and `ended_at`, in seconds since 1970."""
@@ -151,6 +180,8 @@ class WriteReport:
             schemas=tuple(dict.fromkeys((*self.schemas, *later.schemas))),
             paced_seconds=_sum_of_known((self.paced_seconds, later.paced_seconds)),
             bad_rows=merged_bad_rows((self.bad_rows, later.bad_rows)),
+            sampled_keys=self.sampled_keys + later.sampled_keys,
+            spread_keys=self.spread_keys + later.spread_keys,
             # How many tasks there are is a question about each batch.
             task_seconds=None,
             task_slots=None,
@@ -211,6 +242,8 @@ class WriteReport:
                 f"paced by maxBytesPerSecond or maxRecordsPerSecond: the tasks paused for "
                 f"{self.paced_seconds:,.1f} s in all"
             )
+        if self.spread_keys:
+            notes.append(str(SpreadKeys(self.sampled_keys, self.spread_keys)))
         if not self.offsets_known:
             notes.append("acks=0: brokers acknowledged nothing and returned no offsets")
         topics = self.log_append_time_topics
@@ -263,6 +296,9 @@ class WriteReport:
             "elapsed": None if self.elapsed is None else f"{self.elapsed:,.1f} s",
             "rows per second": None if rates[0] is None else round(rates[0]),
             "sent per second": None if rates[1] is None else display.size(rates[1]),
+            "sampled keys in several tasks": (
+                f"{self.spread_keys:,} of {self.sampled_keys:,}" if self.spread_keys else None
+            ),
             "paused to keep the pace, all tasks": (
                 None if self.paced_seconds is None else f"{self.paced_seconds:,.1f} s"
             ),
@@ -336,6 +372,8 @@ class WriteReport:
             "task_seconds": self.task_seconds,
             "paced_seconds": self.paced_seconds,
             "throttled_seconds": self.throttled_seconds,
+            "sampled_keys": self.sampled_keys,
+            "spread_keys": self.spread_keys,
             "rows_per_second": self.rows_per_second,
             "bytes_per_second": self.bytes_per_second,
             "offsets_known": self.offsets_known,
@@ -390,6 +428,7 @@ class WriteReport:
 def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
     """Merge messages; None stands for a task that did not finish, and is ignored."""
     finished = [message for message in messages if message is not None]
+    keys = spread_keys(message.keys for message in finished)
     costs = costs_of(message.times for message in finished if message.times is not None)
     return WriteReport(
         tasks=len(finished),
@@ -401,6 +440,8 @@ def report_of(messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
         schemas=tuple(dict.fromkeys(each for message in finished for each in message.schemas)),
         paced_seconds=_sum_of_known(message.paced_seconds for message in finished),
         bad_rows=merged_bad_rows(message.bad_rows for message in finished),
+        sampled_keys=keys.sampled,
+        spread_keys=keys.spread,
     )
 
 

@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
-from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE, SinkOptions
+from spark_kafka_sink.config.sink_options import (
+    KEY_ORDER_FAIL,
+    KEY_ORDER_OFF,
+    REPORT_FULL,
+    REPORT_NONE,
+    SinkOptions,
+)
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.announcements import (
     advise_sockets,
@@ -36,7 +42,7 @@ from spark_kafka_sink.spark.report_store import ReportStore
 from spark_kafka_sink.spark.sink.bad_rows import check_bad_rows
 from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, write_rows
 from spark_kafka_sink.spark.sink.producer_cache import NO_QUERY, CachedProducers
-from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
+from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of, spread_keys
 from spark_kafka_sink.spark.user_errors import for_user, raising_for_user
 from spark_kafka_sink.spark.worker import preparing_writer
 
@@ -131,6 +137,22 @@ class SinkWriter:
             ),
         )
 
+    def _check_key_order(self, messages: Sequence[KafkaCommitMessage]) -> None:
+        """Raise KafkaError with keyOrder=fail if tasks share keys (on the driver)."""
+        if self._options.key_order != KEY_ORDER_FAIL:
+            return
+        spread = spread_keys(message.keys for message in messages)
+        if not spread.spread:
+            return
+        raise KafkaError(
+            f"keyOrder=fail: {spread}. "
+            + (
+                "The rows are in the topic, since deliveryGuarantee=at_least_once cannot undo them"
+                if self._options.exactly_once is None
+                else "None of the rows is visible"
+            )
+        )
+
     def _with_progress(
         self, batches: Iterator[pa.RecordBatch], task: int
     ) -> Iterator[pa.RecordBatch]:
@@ -182,6 +204,7 @@ class SinkWriter:
             shown = shown_schemas(self._schemas)
         planned = self._planned
         pacer = self._pacer(context)
+        samples_keys = self._options.key_order != KEY_ORDER_OFF
         transactional = None
         if planned is None:
             written = write_rows(
@@ -191,6 +214,7 @@ class SinkWriter:
                 config=self._options.producer,
                 pacer=pacer,
                 bad_rows=bad_rows,
+                samples_keys=samples_keys,
             )
         else:
             written, transactional = planned.write.write(
@@ -202,6 +226,7 @@ class SinkWriter:
                 stage=context.stageId(),
                 pacer=pacer,
                 bad_rows=bad_rows,
+                samples_keys=samples_keys,
             )
         return KafkaCommitMessage(
             partition_id=context.partitionId(),
@@ -215,6 +240,7 @@ class SinkWriter:
             schemas=shown,
             paced_seconds=written.paced_seconds,
             bad_rows=written.bad_rows,
+            keys=written.keys,
             transactional=transactional,
         )
 
@@ -272,6 +298,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         """Commit an exactly-once write and report what was written (on the driver)."""
         ours = own_messages(messages)
         check_bad_rows(self._options.on_error, ours)
+        self._check_key_order(ours)
         planned = self._planned
         if planned is not None:
             if not planned.plan.must_write(self._write_id, JOB_BATCH):

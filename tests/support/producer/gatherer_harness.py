@@ -155,6 +155,7 @@ class GathererHarness:
     # --- the cluster (as `ProducerCore`)
 
     snapshot = MetadataSnapshot()
+    key_sample = None
 
     def count_partitions(self, topic: str) -> int:
         """Return the same number for every topic."""

@@ -21,6 +21,8 @@ BYTES = 1_000
 class _Core:
     """A producer of a cluster with one node per partition; many batches of 0 are queued."""
 
+    key_sample = None
+
     def __init__(self):
         self.accumulator = self
 

@@ -269,3 +269,28 @@ def test_a_limit_is_a_positive_whole_number(name, value, reason):
 def test_a_number_of_executors_without_a_limit_is_refused():
     """It would have no effect."""
     assert "set maxBytesPerSecond or maxRecordsPerSecond" in refusal({"pacedExecutors": "4"})
+
+
+@pytest.mark.parametrize("value", ["warn", "Fail", "OFF"])
+def test_the_key_order_is_one_of_three_words(value):
+    """The words are accepted in any case, as those of other options."""
+    assert value.lower() == options(keyOrder=value).key_order
+    assert "must be one of: warn, fail, off, not 'maybe'" in refusal({"keyOrder": "maybe"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "named"),
+    [
+        ("kafka.partitioner.ignore.keys", "true", "kafka.partitioner.ignore.keys=true"),
+        ("kafka.partitioner.class", "round_robin", "kafka.partitioner.class='round_robin'"),
+    ],
+)
+def test_the_key_order_does_not_matter_where_keys_choose_no_partition(setting, value, named):
+    """The check is off then, and asking for it is an error."""
+    assert "off" == options(**{setting: value}).key_order
+    assert "off" == options(**{setting: value, "keyOrder": "off"}).key_order
+    message = refusal({setting: value, "keyOrder": "fail"})
+    assert message.startswith(
+        f"keyOrder=fail needs the records of a key in one partition, and {named}"
+    )
+    assert "warn" == options(**{"kafka.partitioner.class": "crc32"}).key_order

@@ -64,6 +64,7 @@ class _Built:
         )
 
     is_network_thread = False
+    key_sample = None
 
     def enqueue(self, batch: ProducerBatch) -> bool:
         """Collect a closed batch; see `ProducerCore`."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,
     DeliveryError,
@@ -125,6 +126,36 @@ def test_the_result_has_rows_acknowledgements_and_metrics():
         acks=((TopicPartition("t", 0), acks_of(1)), (TopicPartition("u", 0), acks_of(2))),
         metrics=MetricsSnapshot(record_retry_total=2, batch_size=Summary(1, 10.0, 10.0)),
     ) == write([batch("a", "b", "c", topic=topics)], _FakeProducer(), topic=None)
+
+
+def test_keys_are_sampled_if_the_driver_asks_for_it():
+    """Each task has a sample of its own, although tasks share a producer; unasked it has none."""
+    with DevBroker(topics={"t": 2}) as broker:
+        config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
+        producer = start_producer(config)
+
+        class OneForAll:
+            """A source of the same producer for all tasks."""
+
+            take = staticmethod(lambda: producer)
+            finished = failed = staticmethod(lambda _: None)
+
+        def keys_of(keys, *, samples_keys=True):
+            rows = [batch("v", key=pa.array([key])) for key in keys]
+            return write_rows(
+                [*rows, batch()],
+                producers=OneForAll,
+                topic="t",
+                config=config,
+                samples_keys=samples_keys,
+            ).keys
+
+        assert 2 == len(keys_of(["a", "b", "a"]))
+        assert set(keys_of(["b", "c"])) & set(keys_of(["a", "b"])) == set(keys_of(["b"]))
+        assert () == keys_of(["a"], samples_keys=False)
+        assert () == keys_of([None])
+        assert () == keys_of([])
+        producer.close()
 
 
 def test_the_time_of_taking_the_producer_and_of_the_last_acknowledgements_is_measured():

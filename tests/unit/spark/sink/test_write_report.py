@@ -180,6 +180,8 @@ def test_the_json_has_everything():
         "task_seconds": None,
         "paced_seconds": None,
         "throttled_seconds": 0.0,
+        "sampled_keys": 0,
+        "spread_keys": 0,
         "rows_per_second": None,
         "bytes_per_second": None,
         "offsets_known": False,
@@ -451,6 +453,38 @@ def test_a_report_without_pacing_does_not_speak_of_it():
         assert "throttled" not in quiet._repr_html_()
     assert "paused" not in report(message(3, {("t", 0): acks(0, 3)}))._repr_html_()
     assert report().merged(report()).paced_seconds is None
+
+
+def with_keys(*samples):
+    return [
+        dataclasses.replace(message(1, {("t", 0): acks(number, 1)}, number), keys=keys)
+        for number, keys in enumerate(samples)
+    ]
+
+
+def test_the_report_warns_of_keys_that_several_tasks_have_written():
+    """The text, the JSON and a notebook have it; a stream's batches are added up."""
+    spread = report(*with_keys((1, 2, 3), (2, 3, 5), (2, 8)))
+    assert (5, 2) == (spread.sampled_keys, spread.spread_keys)
+    warning = (
+        "2 of 5 sampled keys were written by more than one task, so the order of their records is "
+        'not defined: if it matters, write df.repartition("key"), otherwise set keyOrder=off'
+    )
+    assert warning in spread.summary()
+    assert warning in spread.to_text()
+    assert "2 of 5" in spread._repr_html_()
+    assert [5, 2] == [
+        json.loads(spread.to_json())[name] for name in ("sampled_keys", "spread_keys")
+    ]
+    assert spread == WriteReport.from_record(json.loads(json.dumps(spread.to_record())))
+    assert (10, 4) == (spread.merged(spread).sampled_keys, spread.merged(spread).spread_keys)
+
+
+def test_keys_of_one_task_each_are_no_warning():
+    """A task that has failed, and was run again by another one, has sent no message."""
+    ordered = report(*with_keys((1, 2), (3,)), None)
+    assert (3, 0) == (ordered.sampled_keys, ordered.spread_keys)
+    assert "keys" not in ordered.to_text() + ordered._repr_html_()
 
 
 def test_reports_of_one_stream_are_merged():

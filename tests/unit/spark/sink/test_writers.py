@@ -231,3 +231,36 @@ def test_writing_outside_a_task_is_rejected():
     """A write outside of a Spark task raises KafkaError."""
     with pytest.raises(KafkaError, match=r"write\(\) must be called in a Spark task"):
         writer().write(iter([]))
+
+
+SPREAD = [replace(MESSAGE, partition_id=task, keys=(1, 2 + task)) for task in range(2)]
+
+
+def test_keys_in_several_tasks_are_an_error_if_the_user_says_so(lines):
+    """The rows of an at-least-once write are in the topic: the error says so."""
+    with pytest.raises(
+        KafkaError, match=r"^keyOrder=fail: 1 of 3 sampled keys .* The rows are in the topic, since"
+    ):
+        writer(keyOrder="fail").commit(SPREAD)
+    assert [] == lines
+    writer(keyOrder="fail").commit(SPREAD[:1])
+    assert 1 == len(lines)
+
+
+def test_keys_in_several_tasks_are_a_warning_by_default(lines):
+    """It follows the line of the report."""
+    writer().commit(SPREAD)
+    assert "\n  1 of 3 sampled keys were written by more than one task, so" in lines[0]
+
+
+def test_an_exactly_once_write_with_keys_in_several_tasks_is_not_committed(monkeypatch):
+    """Nothing is decided, so that Spark aborts the write, and none of its rows is visible."""
+    committed = []
+    monkeypatch.setattr(ExactlyOnceWrite, "commit", lambda *_, **__: committed.append("it"))
+    exactly_once = writer(
+        keyOrder="fail", deliveryGuarantee="exactly_once", transactionalIdPrefix="p"
+    )
+    exactly_once._planned = writers.PlannedWrite(exactly_once._exactly_once, Plan("p", 1, 0, {}))
+    with pytest.raises(KafkaError, match="None of the rows is visible"):
+        exactly_once.commit(SPREAD)
+    assert [] == committed

@@ -1,4 +1,4 @@
-"""Writes with `maxRecordsPerSecond`: batches, exactly-once streams, and a cancelled batch."""
+"""Writes with `maxRecordsPerSecond`, and with `keyOrder`."""
 
 from __future__ import annotations
 
@@ -89,3 +89,22 @@ def test_a_cancelled_task_ends_in_its_pause(topics, spark):
     wait_until(
         lambda: not tasks_with_a_pace(), seconds=PATIENCE_SECONDS, what="the end of the worker"
     )
+
+
+def test_keys_in_several_tasks_are_found_and_those_of_repartitioned_data_are_not(topics, spark):
+    """The same rows are refused as they come, and accepted with all rows of a key in one task."""
+    topic = topics.create(2)
+    df = spark.range(400, numPartitions=4).selectExpr(
+        "cast(id % 50 as string) key", "cast(id as string) value"
+    )
+    options = {
+        "keyOrder": "fail",
+        "deliveryGuarantee": "exactly_once",
+        "transactionalIdPrefix": "ordered",
+    }
+    with pytest.raises(Exception, match="keyOrder=fail: 50 of 50 sampled keys"):
+        topics.write(df, topic, **options)
+    topics.write(df.repartition(4, "key"), topic, **options)
+    report = KafkaSink.last_report(spark)
+    assert (400, 50, 0) == (report.rows, report.sampled_keys, report.spread_keys)
+    assert sorted(map(str, range(400))) == topics.values(topic)
