@@ -58,16 +58,6 @@ _MOST_TEXT: Final = 2_000
 #: The lengths of a header's name and value.
 _HEADER_OVERHEAD: Final = 10
 _MOST_MISSING: Final = 1_000
-_HEADERS_TYPE: Final[Any] = pa.list_(
-    pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-)
-_LETTERS: Final = pa.schema(
-    {
-        **dict.fromkeys(("key", "value"), pa.binary()),
-        "timestamp": pa.timestamp("ms"),
-        "headers": _HEADERS_TYPE,
-    }
-)
 #: The topics for which a task of this process has waited in vain: brokers and name. The values mean
 #: nothing; the order is that of arrival.
 _missing: dict[tuple[object, str], None] = {}
@@ -79,6 +69,37 @@ class RowOrigin(NamedTuple):
     task: int
     query_id: str | None = None
     batch_id: int | None = None
+
+
+class _Letter(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def _batch_of(letters: list[_Letter]) -> pa.RecordBatch:
+    """Return letters as columns, which is faster than from rows with nested values."""
+    offsets = np.zeros(len(letters) + 1, np.int32)
+    np.cumsum([len(letter.headers) for letter in letters], out=offsets[1:])
+    starts: Any = pa.array(offsets)
+    headers = [header for letter in letters for header in letter.headers]
+    elements: Any = pa.StructArray.from_arrays(
+        [
+            pa.array([name for name, _ in headers], pa.string()),
+            pa.array([value for _, value in headers], pa.binary()),
+        ],
+        names=["key", "value"],
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([letter.key for letter in letters], pa.binary()),
+            pa.array([letter.value for letter in letters], pa.binary()),
+            pa.array([letter.timestamp for letter in letters], pa.timestamp("ms")),
+            pa.ListArray.from_arrays(starts, elements),
+        ],
+        names=["key", "value", "timestamp", "headers"],
+    )
 
 
 class BadRowWriter:
@@ -95,6 +116,16 @@ class BadRowWriter:
         self._topic = topic
         #: A dead letter is at most this large.
         self._most_bytes = min(config.max_request_size, config.buffer_memory) - _OVERHEAD
+        known = {
+            f"{CONNECT}connector.name": "pykafka",
+            f"{CONNECT}task.id": origin.task,
+            f"{OWN}query.id": origin.query_id,
+            f"{OWN}batch.id": origin.batch_id,
+            f"{OWN}task": origin.task,
+        }
+        self._fixed_headers: list[tuple[str, bytes | None]] = [
+            (name, str(value).encode()) for name, value in known.items() if value is not None
+        ]
         self._counts: Counter[str] = Counter()
         self._first: list[tuple[BadRow, FutureTableMetadata | None]] = []
         #: Topics that do not exist, and those that this task has looked for.
@@ -168,7 +199,7 @@ class BadRowWriter:
         letters = None
         if self._dlq_topic is not None:
             made = [self._letter(refused, batch, columns, first_row) for refused in rows]
-            letters = pa.RecordBatch.from_pylist(made, _LETTERS)
+            letters = _batch_of(made)
         for index, refused in enumerate(rows[:shown]):
             bad = BadRow(
                 self._origin.task,
@@ -188,8 +219,8 @@ class BadRowWriter:
 
     def _letter(
         self, refused: RefusedRow, batch: pa.RecordBatch, columns: RecordColumns, first_row: int
-    ) -> dict[str, Any]:
-        """Return the dead letter of a row as values of `_LETTERS`."""
+    ) -> _Letter:
+        """Return the dead letter of a row."""
         row = refused.row - first_row
         headers = self._headers(refused, _shown(self._topic_of(batch, row)))
         room = self._most_bytes - _size_of(headers) - len(OWN) - _HEADER_OVERHEAD - 30
@@ -199,46 +230,37 @@ class BadRowWriter:
             cut.append("headers")
             original = []
         room -= _size_of(original)
-        payloads: dict[str, bytes | None] = {}
+        payloads: list[bytes | None] = []
         for side in ("key", "value"):
             payload = refused.payloads.get(side) or _payload_of(batch, side, row)
             if payload is not None and len(payload) > room:
                 cut.append(side)
                 payload = payload[: max(room, 0)]
             room -= len(payload or b"")
-            payloads[side] = payload
+            payloads.append(payload)
         if cut:
             headers.append((f"{OWN}truncated", ",".join(cut).encode()))
         timestamp = int(columns.timestamp[row])
         has_time = refused.kind is not RowErrorKind.TIMESTAMP and timestamp != NULL_TIMESTAMP
-        return {
-            **payloads,
-            "timestamp": timestamp if has_time else None,
-            "headers": [{"key": name, "value": value} for name, value in original + headers],
-        }
+        key, value = payloads
+        return _Letter(key, value, timestamp if has_time else None, original + headers)
 
     def _headers(self, refused: RefusedRow, topic: str | None) -> list[tuple[str, bytes | None]]:
-        error, origin = refused.error, self._origin
+        error = refused.error
         kind = type(error)
         known = {
             f"{CONNECT}topic": topic,
             f"{CONNECT}partition": error.partition,
-            f"{CONNECT}connector.name": "pykafka",
-            f"{CONNECT}task.id": origin.task,
             f"{CONNECT}stage": _STAGES.get(refused.kind, _PRODUCE),
             f"{CONNECT}exception.class.name": f"{kind.__module__}.{kind.__qualname__}",
-            f"{CONNECT}exception.message": error,
+            f"{CONNECT}exception.message": _shown(str(error)),
             f"{OWN}kind": refused.kind.value,
-            f"{OWN}query.id": origin.query_id,
-            f"{OWN}batch.id": origin.batch_id,
-            f"{OWN}task": origin.task,
             f"{OWN}row": refused.row,
         }
-        return [
-            (name, (_shown(str(value)) or "").encode())
-            for name, value in known.items()
-            if value is not None
+        headers: list[tuple[str, bytes | None]] = [
+            (name, str(value).encode()) for name, value in known.items() if value is not None
         ]
+        return headers + self._fixed_headers
 
     def _topic_of(self, batch: pa.RecordBatch, row: int) -> str | None:
         """Return the topic of a row, even if it is not the name of one."""
