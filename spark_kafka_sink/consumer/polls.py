@@ -510,15 +510,17 @@ class Polls:
                 read_bytes += records.size
             try:
                 while not records.is_exhausted and left_bytes > 0 and next_offset is None:
-                    decoded = records.take_arrow(
-                        schema if payloads is None else payloads.raw_schema, max_bytes=left_bytes
-                    )
-                    left_bytes -= records.taken_bytes
-                    if payloads is not None:
-                        values = payloads.values(decoded, fetch.partition, left_bytes)
+                    if payloads is None:
+                        decoded = records.take_arrow(schema, max_bytes=left_bytes)
+                    else:
+                        # One batch: otherwise payloads alone could take all of the memory, again
+                        # in each poll, and leave no room for a single value.
+                        raw = records.take_arrow(payloads.raw_schema, max_bytes=1)
+                        values = payloads.values(raw, fetch.partition, left_bytes)
                         decoded, next_offset = values.batches, values.next_offset
                         failed, left_bytes = values.error, left_bytes - values.size
                         error = error or failed
+                    left_bytes -= records.taken_bytes
                     fetch.records_read += sum(batch.num_rows for batch in decoded)
                     batches += decoded
             except KafkaError as raised:
