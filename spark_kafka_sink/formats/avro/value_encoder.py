@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -521,8 +522,10 @@ def _floating(schema: Primitive) -> _Write:
             data = number.pack(float(value))
         except OverflowError:
             raise _too_large(schema) from None
-        # Floats are rounded to a float, but an int that is none is not a measured value.
-        if not isinstance(value, float) and number.unpack(data)[0] != value:
+        [written] = number.unpack(data)
+        # Floats are rounded to a float, but an int that is none is not a measured value. NumPy's
+        # may be NaN, which equals nothing.
+        if not (isinstance(value, float) or written == value or math.isnan(written)):
             raise WrongValueError(
                 f"the {_type_name(value)} has more digits than {_named(schema)}",
                 "Convert it to float if it may be rounded, or use another type",
@@ -619,20 +622,15 @@ def _unscaled(value: Any, schema: Schema, kind: DecimalType) -> int:
     # Before any power of ten: an exponent may be as large as a long.
     if len(digits) + exponent + kind.scale > kind.precision + _leading_zeros(digits):
         raise _too_large(schema)
-    number = int("".join(map(str, digits)))
     shift = exponent + kind.scale
-    rest = 0
-    if shift >= 0:
-        number *= 10**shift
-    elif -shift <= len(digits):
-        number, rest = divmod(number, 10**-shift)
-    else:
-        rest = 1
-    if rest:
+    # The digits that the schema lacks: they must be zeros, of which there may be any number.
+    kept = max(len(digits) + min(shift, 0), 0)
+    if any(digits[kept:]):
         raise WrongValueError(
             f"the decimal has more than {kind.scale} digits behind the point, which the schema has",
             "Round it, or use a schema with a larger scale",
         )
+    number = int("".join(map(str, digits[:kept])) + "0" * shift)
     return -number if sign else number
 
 

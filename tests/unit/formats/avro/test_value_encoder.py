@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import math
 from collections import OrderedDict
 from decimal import Decimal
 from fractions import Fraction
@@ -166,6 +167,19 @@ def test_like_values_are_taken_too(schema, value, same):
 def test_decimals_have_the_fewest_bytes():
     """As in Java, where -1.28 is one byte."""
     assert b"\x02\x80" == encoded(DECIMAL, Decimal("-1.28"))
+
+
+def test_a_decimal_may_have_any_number_of_zeros_at_its_end():
+    """Python refuses to make an int of so many digits, of which only the first ones count."""
+    assert encoded(DECIMAL, Decimal("1.2")) == encoded(DECIMAL, Decimal("1.2" + 5000 * "0"))
+    with pytest.raises(PayloadError, match="digits behind the point"):
+        encoded(DECIMAL, Decimal("1." + 5000 * "0" + "1"))
+
+
+@pytest.mark.parametrize("schema", ["float", "double"])
+def test_nan_of_numpy_is_a_float(schema):
+    """It differs from itself, which is not a loss of digits."""
+    assert encoded(schema, math.nan) == encoded(schema, np.float32(math.nan))
 
 
 def test_bare_bytes_have_no_length():
