@@ -233,6 +233,12 @@ class SchemaRegistryError(KafkaError):
         self.error_code = error_code
         self.retriable = retriable
 
+    def with_message(self, message: str) -> Self:
+        """Return the same answer of a registry with another message."""
+        return type(self)(
+            message, status=self.status, error_code=self.error_code, retriable=self.retriable
+        )
+
 
 class UnsupportedVersionError(KafkaError):
     """Client and broker support no common version of an API.

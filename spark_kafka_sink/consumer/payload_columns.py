@@ -169,6 +169,8 @@ class PayloadColumns:
         side, *others = sides
         for decoded in self._outputs(side, batch, malformed[side], place):
             if decoded.malformed and self._on_error is OnDecodeError.FAIL:
+                # The caller may read again once the registry has the schema.
+                self._decoders[side].forget_unknown()
                 raise _error(batch, decoded, place)
             first, rows = decoded.first, len(decoded.values)
             yield from self._decoded(
@@ -200,12 +202,7 @@ class PayloadColumns:
             error = stopped.error
             if not isinstance(error, SchemaRegistryError):
                 raise SchemaError(message) from error
-            raise SchemaRegistryError(
-                message,
-                status=error.status,
-                error_code=error.error_code,
-                retriable=error.retriable,
-            ) from error
+            raise error.with_message(message) from error
 
     def _batch(
         self,

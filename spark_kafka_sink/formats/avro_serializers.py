@@ -2,7 +2,8 @@
 
 They are plug-ins of the clients (`value.serializer`, `key.deserializer` and so on). What they find
 in the registry they keep: the schema of a topic's subject, and that of each id. A look-up that
-fails is not kept. They hold no connection, so that there is nothing to close.
+fails is not kept. They hold no connection, so that there is nothing to close. A copy, also one in
+another process, has the same arguments, secrets included, and finds the schemas itself.
 """
 
 from __future__ import annotations
@@ -34,13 +35,20 @@ from spark_kafka_sink.registry.framing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.config.format_arguments import CallFormats
     from spark_kafka_sink.config.format_options import Side
     from spark_kafka_sink.registry.client import SchemaRegistryClient
 
 _READ_BYTES: Final = "Read it as bytes, or write it again"
+#: The attributes of plug-ins that their copies do not take over, and what those begin with.
+_NOT_COPIED: Final[Mapping[str, Callable[[], object]]] = {
+    "_lock": threading.Lock,
+    "_encoders": dict,
+    "_decoders": dict,
+    "_readers": dict,
+}
 
 
 class _Formats:
@@ -70,7 +78,7 @@ class _Formats:
         side: Side = "key" if is_key else "value"
         if self._side not in {None, side}:
             raise ConfigError(
-                "it serializes keys already, or values: create one for keys and one for values"
+                f"it is in use for {self._side}s already: create one for keys and one for values"
             )
         self._side = side
         return side
@@ -80,7 +88,18 @@ def _client_of(call: CallFormats) -> SchemaRegistryClient | None:
     return None if call.registry is None else registry_client(call.registry)
 
 
-class AvroSerializer:
+class _Copyable:
+    """A plug-in whose copies have its arguments, but neither its lock nor what it has found."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        vars(self).update({name: create() for name, create in _NOT_COPIED.items()})
+
+
+class AvroSerializer(_Copyable):
     """A serializer of keys or values as Avro (`key.serializer`, `value.serializer`). Thread-safe.
 
     `schema_registry` has the settings of a Schema Registry, such as `{"url": ...}`; without it,
@@ -183,7 +202,7 @@ def _not_derived(name: str) -> NoReturn:
     raise TypeError(f"no schema is derived from single values, not even {name}")
 
 
-class AvroDeserializer:
+class AvroDeserializer(_Copyable):
     """A deserializer of keys or values from Avro (`key.deserializer`, `value.deserializer`).
 
     `schema_registry` has the settings of a Schema Registry, such as `{"url": ...}`. Each payload is
@@ -266,6 +285,8 @@ class AvroDeserializer:
         """
         side = self._side
         schema_id = None
+        if type(data) is not bytes:
+            data = bytes(data)
         _refuse_id_header(side.side, headers)
         if side.framing is Framing.CONFLUENT:
             schema_id = schema_id_of(data)

@@ -118,6 +118,9 @@ class JsonPayloadDecoder:
         """Decode a `pyarrow.BinaryArray`; nulls remain null."""
         yield from _unframed(self._decoder, payloads)
 
+    def forget_unknown(self) -> None:
+        """Forget nothing: no payload names a schema."""
+
 
 def _unframed(decoder: BatchDecoder, payloads: Any) -> Iterator[Decoded]:
     """Decode payloads of one schema."""
@@ -171,6 +174,10 @@ class PayloadDecoder:
             decoded = self._next(payloads, ids, first)
             yield decoded
             first += len(decoded.values)
+
+    def forget_unknown(self) -> None:
+        """Forget the ids that the registry did not have, so that it is asked again."""
+        self._unknown.clear()
 
     def _next(self, payloads: Any, ids: npt.NDArray[np.int64], first: int) -> Decoded:
         """Decode rows from `first` on: all that are left, or half of them until they fit."""

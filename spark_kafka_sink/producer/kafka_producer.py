@@ -274,8 +274,9 @@ class KafkaProducer:
 
         The call waits for up to max.block.ms in all for metadata, memory and other threads. As in
         Java, errors of a record or its topic are raised by the future. The call itself raises
-        TypeError, ValueError or SerializationError for an invalid record, ProducerClosedError, and
-        the error that ended the producer or its transaction.
+        TypeError, ValueError or SerializationError for an invalid record, SchemaRegistryError if a
+        serializer cannot have its schema, ProducerClosedError, and the error that ended the
+        producer or its transaction.
         """
         if (
             headers is not None

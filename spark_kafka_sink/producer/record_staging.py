@@ -10,7 +10,12 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.errors import KafkaError, ProducerClosedError, SerializationError
+from spark_kafka_sink.errors import (
+    KafkaError,
+    ProducerClosedError,
+    SchemaRegistryError,
+    SerializationError,
+)
 from spark_kafka_sink.producer.batch.produce_result import call_back
 from spark_kafka_sink.producer.records.interceptors import ProducerInterceptors, ProducerRecord
 from spark_kafka_sink.producer.records.record_futures import (
@@ -118,7 +123,7 @@ class RecordStaging:
             prepared = self._preparation.prepare(record)
         except Exception as error:
             if not isinstance(error, KafkaError) or isinstance(
-                error, ProducerClosedError | SerializationError
+                error, ProducerClosedError | SchemaRegistryError | SerializationError
             ):
                 # The interceptors have seen the record, so they are notified of its end (Java's
                 # onSendError).

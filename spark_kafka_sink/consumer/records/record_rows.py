@@ -16,7 +16,12 @@ import numpy as np
 
 from spark_kafka_sink.consumer.records.consumer_record import NULL_SIZE, ConsumerRecord
 from spark_kafka_sink.consumer.records.deserializers import NO_DESERIALIZERS, SizeError
-from spark_kafka_sink.errors import RecordDeserializationError, shown_reason
+from spark_kafka_sink.errors import (
+    KafkaError,
+    RecordDeserializationError,
+    SchemaRegistryError,
+    shown_reason,
+)
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.record.decode import Header
 
@@ -87,13 +92,16 @@ class Fault(NamedTuple):
     part: Part
     error: Exception
 
-    def about(self, record: ConsumerRecord) -> RecordDeserializationError:
+    def about(self, record: ConsumerRecord) -> KafkaError:
         """Return the error to raise; `record` has the key and the value as bytes."""
         error = self.error
+        place = f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}"
+        if isinstance(error, SchemaRegistryError):
+            # The record may be fine: it must not look like one to skip.
+            return error.with_message(f"{place}: there is no schema for the {self.part}: {error}")
         why = str(error) if isinstance(error, SizeError) else shown_reason(error)
         return RecordDeserializationError(
-            f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: the "
-            f"{self.part}.deserializer cannot read the {self.part} ({why}). To "
+            f"{place}: the {self.part}.deserializer cannot read the {self.part} ({why}). To "
             f"skip the record, seek to offset {record.offset + 1}",
             record=record,
             part=self.part,

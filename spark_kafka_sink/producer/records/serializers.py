@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from spark_kafka_sink.config.plug_ins import PlugIns, check_signature, takes
-from spark_kafka_sink.errors import ConfigError, SerializationError, shown_reason
+from spark_kafka_sink.errors import (
+    ConfigError,
+    KafkaError,
+    PayloadError,
+    SchemaError,
+    SchemaRegistryError,
+    SerializationError,
+    shown_reason,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -148,7 +156,8 @@ class Serializer(Protocol):
         """Return the bytes of `data`, which is never None, for a record of `topic`.
 
         `headers` are those of the record; the method may change the list, and the changed list is
-        sent. Any exception becomes the cause of the SerializationError that `send` raises.
+        sent. Any exception becomes the cause of the SerializationError that `send` raises, but a
+        SchemaRegistryError remains one: the record may be fine.
         """
 
 
@@ -265,11 +274,19 @@ def _built_in(name: str, part: str) -> ResolvedSerializer:
     return ResolvedSerializer(serialize)
 
 
-def _refused(
-    name: str, part: str, topic: str, value: object, error: Exception
-) -> SerializationError:
+def _refused(name: str, part: str, topic: str, value: object, error: Exception) -> KafkaError:
+    """Return the error of a serializer, about the record or about what it needs for all records."""
+    if isinstance(error, SchemaRegistryError):
+        # The record may be fine: it must not look like one to drop.
+        return error.with_message(f"topic {topic!r}: there is no schema for the {part}: {error}")
+    if isinstance(error, SchemaError | ConfigError):
+        return SerializationError(
+            f"topic {topic!r}: the serializer {name} has no schema for a {part}: {error}"
+        )
+    advice = f"Pass a {part} that it accepts, or change {part}.serializer"
+    if isinstance(error, PayloadError):
+        advice = error.advice
     return SerializationError(
         f"topic {topic!r}: the serializer {name} cannot convert a {part} of type "
-        f"{type(value).__qualname__} ({shown_reason(error)}). Pass a {part} that it accepts, or "
-        f"change {part}.serializer"
+        f"{type(value).__qualname__} ({shown_reason(error)}). {advice}"
     )

@@ -271,6 +271,38 @@ def test_a_malformed_payload_does_not_hide_behind_another_partition(broker, avro
         assert 0 == consumer.position(ZERO)
 
 
+def test_a_poll_returns_records_however_large_they_are(broker, avro, monkeypatch):
+    """Payloads that take all the memory of a poll leave room for a value."""
+    send(broker, ROWS, avro)
+    send(broker, ROWS, avro, partition=1)
+    with consuming(broker) as consumer:
+        monkeypatch.setattr(consumer._polls._decoders, "poll_bytes", 1)
+        monkeypatch.setattr(consumer._polls._decoders, "_max_rows", 3)
+        consumer.assign([ZERO, ONE])
+        got = {0: [], 1: []}
+        while sum(map(len, got.values())) < 8:
+            table = consumer.poll_arrow(PATIENCE, **avro)
+            assert 1 <= table.num_rows <= 3
+            for row in table.to_pylist():
+                got[row["partition"]].append(row["value"])
+    assert {0: ROWS, 1: ROWS} == got
+
+
+def test_a_read_that_failed_asks_for_its_schema_again(broker, avro):
+    """An id that the registry did not have may be there when the caller tries again."""
+    send(broker, ROWS[:1], avro)
+    send_raw(broker, b"\0\0\0\0\x63\x02")
+    asked = broker.schema_registry.on("GET /schemas/ids/99", lambda *_: None)
+    with consuming(broker) as consumer:
+        consumer.assign([ZERO])
+        assert ROWS[:1] == polled(consumer, 1, **avro)
+        for count in (1, 2):
+            with pytest.raises(PayloadError, match="no schema with its id"):
+                polled(consumer, 1, **avro)
+            consumer.seek(ZERO, 1)
+            assert count == asked.seen
+
+
 def test_the_first_of_two_malformed_payloads_counts(broker, avro):
     """Whichever side it is on: the other side may have been decoded further."""
     send_raw(broker, b"\x02", b"\x04", key=b"\x02")

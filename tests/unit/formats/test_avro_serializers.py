@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import threading
+from contextlib import suppress
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -215,10 +218,51 @@ def test_a_wrong_value_is_named(broker, register):
     ):
         producer.send("orders", {"id": "secret"})
     text = str(caught.value)
-    assert "(schema 1, value.id: the value is str, but the schema has long)" in text
+    assert "(schema 1, value.id: the value is str, but the schema has long). Pass an int" in text
     assert "secret" not in text
     assert isinstance(caught.value.__cause__, PayloadError)
     assert (1, "value.id") == (caught.value.__cause__.schema_id, caught.value.__cause__.field)
+
+
+def test_a_schema_that_cannot_be_used_is_not_blamed_on_the_value(broker, registry):
+    """The error of `send` says what to do about the schema."""
+    with (
+        producing(broker, value_serializer=AvroSerializer(registry, schema=TEXT)) as producer,
+        pytest.raises(SerializationError, match=r"has no schema for a value: .*: register it, or"),
+    ):
+        producer.send("orders", ORDER)
+
+
+def test_a_wrong_value_leaves_the_producer_usable(broker, registry, register):
+    """Only that record is not sent, also within a transaction."""
+    settings = {"value_serializer": register(), "transactional_id": "x"}
+    with producing(broker, **settings) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for order in (ORDER, {"id": None}, {"id": 2}):
+            with suppress(SerializationError):
+                producer.send("orders", order)
+        producer.commit_transaction()
+    with consuming(broker, value_deserializer=AvroDeserializer(registry)) as consumer:
+        consumer.assign([ZERO])
+        assert [1, 2] == [each.value["id"] for each in take(consumer, 2)]
+
+
+def pickled(value):
+    """Return the copy that another process gets."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 -- its own
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickled])
+def test_copies_find_schemas_themselves(broker, registry, register, duplicate):
+    """A function that is sent to another process may refer to one; its side is kept."""
+    serializer, deserializer = register('"string"'), AvroDeserializer(registry)
+    serializer.configure({}, is_key=True)
+    data = serializer.serialize("orders", [], "alice")
+    look_ups = broker.schema_registry.on("POST /subjects/{subject}", lambda *_: None)
+    assert data == duplicate(serializer).serialize("orders", [], "alice")
+    assert 1 == look_ups.seen
+    assert "alice" == duplicate(deserializer).deserialize("orders", [], data)
 
 
 def test_a_malformed_record_is_named_and_can_be_skipped(broker, registry, register):
@@ -240,18 +284,19 @@ def test_a_malformed_record_is_named_and_can_be_skipped(broker, registry, regist
 
 
 def test_a_failed_look_up_is_not_kept(broker, registry, register):
-    """The record can be sent, or read, once the registry answers."""
+    """The record can be sent, or read, once the registry answers: it is not one to skip."""
     with producing(broker, value_serializer=register()) as producer:
         broker.schema_registry.on("POST /subjects/...", AnswerStatus(503), times=1, expect=True)
-        with pytest.raises(SerializationError, match="503"):
+        with pytest.raises(SchemaRegistryError, match=r"topic 'orders': there is no .*503"):
             producer.send("orders", ORDER)
         producer.send("orders", ORDER).result(PATIENCE)
     reader = AvroDeserializer({**registry, "request.timeout.ms": 29_000})
     with consuming(broker, value_deserializer=reader) as consumer:
         consumer.assign([ZERO])
         broker.schema_registry.on("GET /schemas/...", AnswerStatus(503), times=1, expect=True)
-        with pytest.raises(RecordDeserializationError, match="503"):
+        with pytest.raises(SchemaRegistryError, match=r"partition 0, offset 0: .*503") as caught:
             take(consumer, 1)
+        assert (503, 0) == (caught.value.status, consumer.position(ZERO))
         assert [ORDER] == [each.value for each in take(consumer, 1)]
 
 
@@ -289,6 +334,12 @@ def test_a_registry_is_not_needed():
     """Payloads have no framing then, and the schema is a text."""
     data = AvroSerializer(schema=TEXT).serialize("orders", [], ORDER)
     assert ORDER == AvroDeserializer(schema=TEXT).deserialize("orders", [], data)
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_a_payload_may_be_any_bytes(kind):
+    """A consumer passes bytes; other callers may have a part of a buffer."""
+    assert "a" == AvroDeserializer(schema='"string"').deserialize("orders", [], kind(b"\x02a"))
 
 
 def test_framing_may_be_left_out(registry, register):
