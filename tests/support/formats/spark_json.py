@@ -78,8 +78,11 @@ def read_cases(spark: SparkSession, seed: int, texts: int) -> list[ReadCase]:
 
 
 def plain(value: Any) -> str:
-    """Return a value with each key of a map once, as text, in which NaN is equal to itself."""
-    return repr(_plain(value))
+    """Return a value with each key of a map once, as text, in which NaN is equal to itself.
+
+    And so is zero, as Spark reads the integer -0 without its sign.
+    """
+    return re.sub(r"-0\.0(?![0-9])", "0.0", repr(_plain(value)))
 
 
 def _plain(value: Any) -> Any:
