@@ -34,7 +34,7 @@ from spark_kafka_sink.config.registry_settings import (
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
 #: Only a stream of Spark is started again.
 _OF_STREAMS: Final = "schemaEvolutionMode"
@@ -42,6 +42,11 @@ _READ: Final = ConfigDef.named(
     FORMAT_OPTIONS | {name: row for name, row in READ_FORMAT_OPTIONS.items() if name != _OF_STREAMS}
 )
 _WRITE: Final = ConfigDef.named(FORMAT_OPTIONS | WRITE_FORMAT_OPTIONS)
+#: Of the arguments that are mappings.
+_EXAMPLES: Final = {
+    "schema_registry": "{'url': 'http://host:8081'}",
+    "format_options": "{'autoRegisterSchemas': True}",
+}
 _ARGUMENTS: Final = {
     "key_format": "keyFormat",
     "value_format": "valueFormat",
@@ -96,11 +101,11 @@ class FormatArguments(NamedTuple):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"{name} must be a str, not {type(value).__name__}")
-        for name in ("schema_registry", "format_options"):
+        for name, example in _EXAMPLES.items():
             value = getattr(self, name)
             if value is None:
                 continue
-            expected = f"{name} must be a mapping of names to values"
+            expected = f"{name} must be a mapping of names to values such as {example}"
             if not isinstance(value, Mapping):
                 raise TypeError(f"{expected}, not {type(value).__name__}")
             for each in value:
@@ -128,6 +133,16 @@ class FormatArguments(NamedTuple):
             values, frozenset(given), has_registry=bool(settings), is_read=known is _READ
         )
         return CallFormats(formats=formats, registry=RegistrySettings.of_options(settings))
+
+
+def refuse_options(names: Iterable[str]) -> None:
+    """Raise ConfigError for an option of Spark that was passed as an argument."""
+    arguments = {option: argument for argument, option in _ARGUMENTS.items()}
+    for name in names:
+        if name in arguments:
+            raise ConfigError(f"unknown argument {name!r}; did you mean {arguments[name]!r}?")
+        if name in _READ.names:
+            raise ConfigError(f"{name} is not an argument: set it in format_options")
 
 
 def _hashable(item: tuple[str, object]) -> Hashable:

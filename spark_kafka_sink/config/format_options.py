@@ -144,6 +144,7 @@ _OTHER_FRAMINGS: Final = {
 }
 _NUMBERED: Final = re.compile(r"(version|id):([0-9]{1,10})", re.IGNORECASE)
 _MAX_NUMBER: Final = 2**31 - 1
+_LIKE_A_FILE: Final = re.compile(r"/|\.(avsc|avpr|json)$", re.IGNORECASE)
 _SCHEMA_FORMS: Final = "latest, version:7, id:42, or the JSON text of a schema"
 
 
@@ -388,7 +389,8 @@ def _schema_choice(name: str, value: str) -> SchemaChoice:
     # All else that could be a schema of Avro begins like this in JSON.
     if value.startswith(("{", "[", '"')):
         return SchemaChoice("text", text=value)
-    raise ConfigError(f"{name} must be {_SCHEMA_FORMS}, not {shortened(repr(value))}")
+    advice = ". Pass the text of the file" if _LIKE_A_FILE.search(value) else ""
+    raise ConfigError(f"{name} must be {_SCHEMA_FORMS}, not {shortened(repr(value))}{advice}")
 
 
 def _check_side(options: PayloadOptions, given: frozenset[str], *, has_registry: bool) -> None:

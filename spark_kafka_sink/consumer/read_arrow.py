@@ -22,7 +22,7 @@ import pyarrow as pa
 from spark_kafka_sink.config.arguments import check_columns, check_items
 from spark_kafka_sink.config.config_def import INT_MAX, LONG_MAX
 from spark_kafka_sink.config.consumer_config import ConsumerConfig
-from spark_kafka_sink.config.format_arguments import FormatArguments
+from spark_kafka_sink.config.format_arguments import FormatArguments, refuse_options
 from spark_kafka_sink.config.offset_specs import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -78,6 +78,7 @@ def consumer_config(
     if not isinstance(servers, str):
         check_items("bootstrap_servers", servers, expected, str)
         servers = ",".join(servers)
+    refuse_options(by_keyword)
     given: dict[str, object] = {"bootstrap.servers": servers}
     if settings is None:
         settings = {}

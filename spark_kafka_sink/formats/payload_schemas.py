@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.config.format_options import PayloadFormat, SubjectNameStrategy
 from spark_kafka_sink.errors import ConfigError, SchemaError, SchemaRegistryError
@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     from spark_kafka_sink.formats.avro.schema import Schema
     from spark_kafka_sink.registry.client import SchemaRegistryClient
     from spark_kafka_sink.registry.schemas import RegisteredSchema
+
+#: What to do about a schema that is not compatible: one that was given, or derived from a column.
+_MAKE_COMPATIBLE: Final = (
+    "Change the schema (a new field may need a default), or the subject's compatibility level"
+)
+_GIVE_SCHEMA: Final = (
+    "Set {}Schema to the text of a compatible schema. (This one was derived from the column: a "
+    "field gets a default only if it may be null)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ def schema_to_read(
             f'Spark, it may also be named: .schema("{side.side} struct<id: bigint, name: string>")'
         )
     if choice.kind == "text" or client is None:
-        return PayloadSchema(choice.text, format=side.format)
+        return _given(side)
     if choice.kind == "id":
         return _plain(client.schema_by_id(choice.number, side.subject), Direction.READ)
     named: Sequence[str | None] = topics or [None]
@@ -185,7 +194,7 @@ def schemas_to_write(
         if side.side not in types:
             raise SchemaError(
                 f"{side.side}Format={side.format} needs a column {side.side!r}, and there is none: "
-                "add it, or remove the option"
+                "add it, a struct of the fields, or remove the option"
             )
     schemas: dict[Side, PayloadSchema] = {}
     for side in formats.sides:
@@ -224,15 +233,16 @@ def schema_to_write(  # noqa: PLR0911 -- one for each kind of schema
     if side.format is PayloadFormat.JSON:
         return PayloadSchema("", format=side.format)
     if client is None:
-        return PayloadSchema(choice.text)
+        return _given(side)
     if choice.kind == "id":
         return _plain(client.schema_by_id(choice.number, side.subject), Direction.WRITE)
     is_given = choice.kind == "text"
     if not is_given and not formats.auto_register:
         return _version(client, side, _subject(side, topic), Direction.WRITE)
     if is_given:
-        text = choice.text
-        subject = _subject(side, topic, getattr(parsed_schema(text), "name", None))
+        schema = _given(side)
+        text = schema.text
+        subject = _subject(side, topic, getattr(schema.parsed(), "name", None))
     else:
         subject = _subject(side, topic)
         text = derive(side.record_name or record_name(subject))
@@ -267,12 +277,26 @@ def _check_compatible(
     tested = client.test_compatibility(subject, text, normalize=normalize)
     if not tested.is_compatible:
         reasons = "; ".join(tested.messages) or "the registry does not say why"
+        is_given = side.schema.kind == "text"
+        advice = _MAKE_COMPATIBLE if is_given else _GIVE_SCHEMA.format(side.side)
         raise SchemaError(
-            f"the schema of {side.side}s is not compatible with the subject {subject!r}: {reasons}"
+            f"the schema of {side.side}s is not compatible with the subject {subject!r}: "
+            f"{reasons}. {advice}"
         )
 
 
 # --- both
+
+
+def _given(side: PayloadOptions) -> PayloadSchema:
+    """Return the schema whose text is given; raises SchemaError with the option's name."""
+    schema = PayloadSchema(side.schema.text, format=side.format)
+    try:
+        if side.format is PayloadFormat.AVRO:
+            schema.parsed()
+    except SchemaError as error:
+        raise SchemaError(f"{side.side}Schema: {error}") from None
+    return schema
 
 
 def _subject(side: PayloadOptions, topic: str | None, record_name: str | None = None) -> str:

@@ -644,10 +644,12 @@ def _advice(schema: Schema, kind: Any) -> str:
 
 
 def _mismatch(column: _Place, schema: Schema, problem: str) -> SchemaError:
+    is_encoded = isinstance(schema, Record) and is_any_binary(column.kind)
+    first = "Pass the struct itself, not its bytes" if is_encoded else "Cast the column"
     return _wrong(
         column.path,
         f"has type {column.type}, and the schema {described(schema)}, which {problem}",
-        "Cast the column, or use another schema",
+        f"{first}, or use another schema",
     )
 
 

@@ -224,8 +224,8 @@ class _Resolver:
             if field.name not in written:
                 if field.default is ABSENT:
                     return Fail(
-                        f"{_shown(writer)} has no field '{shortened(field.name)}', and that of the "
-                        f"reader's {_shown(reader)} has no default"
+                        f"{_shown(writer)} has no field '{shortened(field.name)}', and the field "
+                        f"of the reader's {_shown(reader)} has no default"
                     )
                 data = self._default_bytes(field)
                 defaults.append((position, data, self.resolve(field.schema, field.schema)))

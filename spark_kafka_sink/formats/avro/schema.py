@@ -21,6 +21,7 @@ import re
 import unicodedata
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from spark_kafka_sink.errors import SchemaError
@@ -415,7 +416,9 @@ class _Parser:
             _collect_declarations(self._root, "", "", 0, self._declared)
         if full_name in self._declared:
             return self._parse(*self._declared[full_name], level)
-        raise _wrong(path, f"the type '{shortened(name)}' is not defined")
+        near = get_close_matches(name, PRIMITIVES, 1) if len(name) <= _SHOWN else []
+        hint = f"; the nearest is '{near[0]}'" if near else ""
+        raise _wrong(path, f"the type '{shortened(name)}' is not defined{hint}")
 
     def _union(self, values: list[Any], namespace: str, path: str, level: int) -> Union:
         branches: list[Schema] = []

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: The maximum number of columns that a message lists.
 _MOST_LISTED: Final = 10
 TEXT: Final = (StringType, CharType, VarcharType)
-_CAST: Final = "cast it to string, or encode a struct with to_json or to_avro"
+_CAST: Final = "cast it to string, encode a struct with to_json, or set {}Format=avro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ def _is_headers(kind: DataType) -> bool:
 _COLUMNS: Final[
     dict[str, tuple[tuple[type[DataType], ...] | Callable[[DataType], bool], str, str]]
 ] = {
-    "key": ((*TEXT, BinaryType), "string or binary", _CAST),
-    "value": ((*TEXT, BinaryType), "string or binary", _CAST),
+    "key": ((*TEXT, BinaryType), "string or binary", _CAST.format("key")),
+    "value": ((*TEXT, BinaryType), "string or binary", _CAST.format("value")),
     "topic": (TEXT, "string", "cast it, or set the option 'topic'"),
     "partition": ((IntegerType,), "int", "cast it, or drop it to let the producer choose"),
     "headers": (

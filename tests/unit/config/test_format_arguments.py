@@ -165,11 +165,17 @@ def test_options_of_the_other_direction_are_refused():
         ({"key_schema": {}}, "key_schema must be a str, not dict"),
         (
             {"schema_registry": "http://a:1"},
-            "schema_registry must be a mapping of names to values, not str",
+            (
+                "schema_registry must be a mapping of names to values such as "
+                "{'url': 'http://host:8081'}, not str"
+            ),
         ),
         (
             {"format_options": {1: "a"}},
-            "format_options must be a mapping of names to values, not with int as a name",
+            (
+                "format_options must be a mapping of names to values such as "
+                "{'autoRegisterSchemas': True}, not with int as a name"
+            ),
         ),
     ],
 )

@@ -111,6 +111,13 @@ def test_another_choice_is_refused(text):
     assert expected == message(valueFormat="avro", valueSchema=text)
 
 
+@pytest.mark.parametrize("text", ["order.avsc", "ORDER.AVSC", "order.json", "/schemas/order"])
+def test_a_file_is_not_a_schema(text):
+    """For what looks like the name of a file, the error says to pass the file's text."""
+    refused = message(valueFormat="avro", valueSchema=text)
+    assert refused.endswith(f", not {text!r}. Pass the text of the file")
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -193,6 +193,11 @@ def test_a_wrong_type_is_a_type_error_that_names_the_argument(given, message):
             {"settings": {"client.id": "a"}, "client_id": "b"},
             "client.id is given twice: remove one of them",
         ),
+        ({"valueFormat": "avro"}, "unknown argument 'valueFormat'; did you mean 'value_format'?"),
+        (
+            {"onDecodeError": "null"},
+            "onDecodeError is not an argument: set it in format_options",
+        ),
         ({"fetch_max_bytes": -1}, "fetch.max.bytes must be at least 0, not -1"),
         (
             {"max_partition_fetch_bytes": "1 MB"},

@@ -154,8 +154,8 @@ def test_topics_of_a_column_need_a_subject(broker, producer, avro):
             {"key": ["a"]},
             {},
             (
-                "valueFormat=avro needs a column 'value', and there is none: add it, or remove the "
-                "option"
+                "valueFormat=avro needs a column 'value', and there is none: add it, a struct of "
+                "the fields, or remove the option"
             ),
         ),
         (
@@ -181,6 +181,47 @@ def test_a_refused_table_sends_nothing(broker, avro, table, given, expected):
         producer.send_arrow(pa.table(table), topic="orders", **avro, **given)
     assert expected == str(caught.value)
     assert [] == payloads(broker)
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ({}, "Set valueSchema to the text of a compatible schema. (This one was derived from "),
+        (
+            {"value_schema": json.dumps({**ORDER, "fields": [{"name": "n", "type": "long"}]})},
+            "Change the schema (a new field may need a default), or the subject's compatibility",
+        ),
+    ],
+)
+def test_a_schema_that_is_not_compatible_is_refused(producer, avro, given, advice):
+    """The error has the registry's reason, and says what to do about this schema."""
+    first = producer.send_arrow(
+        pa.table({"value": ROWS}), topic="orders", **avro, format_options=REGISTER
+    )
+    first.result(TIMEOUT)
+    new = pa.struct([pa.field("n", pa.int64(), nullable=False)])
+    table = pa.table({"value": pa.array([{"n": 1}], new)})
+    with pytest.raises(SchemaError) as caught:
+        producer.send_arrow(table, topic="orders", **avro, **given, format_options=REGISTER)
+    assert "the schema of values is not compatible with the subject 'orders-value': " in str(
+        caught.value
+    )
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in str(caught.value)
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"type": "lnog"}', "Avro schema: the type 'lnog' is not defined; the nearest is 'long'"),
+        ("{", "the text of the schema is not JSON: "),
+    ],
+)
+def test_a_wrong_text_is_refused_with_the_name_of_its_option(producer, avro, text, problem):
+    """Keys and values may both have one."""
+    with pytest.raises(SchemaError) as caught:
+        producer.send_arrow(pa.table({"value": [1]}), topic="orders", **avro, value_schema=text)
+    assert str(caught.value).startswith(f"valueSchema: {problem}")
 
 
 def test_two_columns_of_one_name_are_refused(producer, avro):

@@ -81,6 +81,11 @@ def logical(kind, name):
         (pa.duration("us"), logical("long", "timestamp-micros"), r"duration\[us\]"),
         (pa.month_day_nano_interval(), "long", "month_day_nano_interval"),
         (pa.string(), record(("a", "int")), "the schema record shop.Order, which needs a struct"),
+        (
+            pa.binary(),
+            record(("a", "int")),
+            "needs a struct. Pass the struct itself, not its bytes",
+        ),
         (pa.struct([("a", pa.int32())]), "string", "and the schema string"),
         (pa.list_(pa.int64()), {"type": "array", "items": "int"}, r"\[\]' has type int64"),
         (

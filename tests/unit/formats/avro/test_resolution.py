@@ -114,7 +114,7 @@ def test_a_value_is_promoted_to_the_readers_type(writer, reader, payload, value)
         (
             record(),
             record(field("a", "int")),
-            "record R has no field 'a', and that of the reader's record R has no default",
+            "record R has no field 'a', and the field of the reader's record R has no default",
         ),
     ],
 )

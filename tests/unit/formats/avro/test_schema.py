@@ -183,6 +183,8 @@ def test_a_recursive_schema_is_refused():
         ({}, "'type' must be a name, not null"),
         ({"type": {"type": "int"}}, '\'type\' must be a name, not {"type": "int"}'),
         ("Unknown", "the type 'Unknown' is not defined"),
+        ("lnog", "the type 'lnog' is not defined; the nearest is 'long'"),
+        ("String", "the type 'String' is not defined; the nearest is 'string'"),
         ({"type": "array"}, "'items' is missing"),
         ({"type": "map"}, "'values' is missing"),
         ({"type": "array", "items": "Unknown"}, "items: the type 'Unknown' is not defined"),
