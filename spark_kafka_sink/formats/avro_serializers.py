@@ -8,8 +8,10 @@ another process, has the same arguments, secrets included, and finds the schemas
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+from weakref import WeakSet
 
 from spark_kafka_sink.config.format_arguments import FormatArguments
 from spark_kafka_sink.config.format_options import LATEST, Framing
@@ -91,12 +93,32 @@ def _client_of(call: CallFormats) -> SchemaRegistryClient | None:
 class _Copyable:
     """A plug-in whose copies have its arguments, but neither its lock nor what it has found."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _with_locks.add(self)
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
         vars(self).update({name: create() for name, create in _NOT_COPIED.items()})
+        _with_locks.add(self)
+
+    def renew_lock(self) -> None:
+        """Use another lock: the thread that held this one does not exist in a forked process."""
+        self._lock = threading.Lock()
+
+
+_with_locks: Final[WeakSet[_Copyable]] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for plug_in in _with_locks:
+        plug_in.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 class AvroSerializer(_Copyable):
@@ -149,7 +171,7 @@ class AvroSerializer(_Copyable):
                 "normalizeSchemas": normalize_schemas or None,
             },
         )
-        self._lock = threading.Lock()
+        super().__init__()
         self._set_side("value")
 
     def _set_side(self, side: Side) -> None:
@@ -243,7 +265,7 @@ class AvroDeserializer(_Copyable):
             schema_registry,
             {"Schema": schema, "Subject": subject, "Framing": framing, **self._given},
         )
-        self._lock = threading.Lock()
+        super().__init__()
         self._set_side("value")
 
     def _set_side(self, side: Side) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import threading
 from contextlib import suppress
@@ -263,6 +264,16 @@ def test_copies_find_schemas_themselves(broker, registry, register, duplicate):
     assert data == duplicate(serializer).serialize("orders", [], "alice")
     assert 1 == look_ups.seen
     assert "alice" == duplicate(deserializer).deserialize("orders", [], data)
+
+
+def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent():
+    """That thread may have been looking a schema up, and does not exist there."""
+    serializer = AvroSerializer(schema='"string"')
+    with serializer._lock:
+        child = os.fork()
+        if not child:
+            os._exit(0 if serializer._lock.acquire(blocking=False) else 1)
+        assert (child, 0) == os.waitpid(child, 0)
 
 
 def test_a_malformed_record_is_named_and_can_be_skipped(broker, registry, register):
