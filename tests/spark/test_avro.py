@@ -425,7 +425,7 @@ def test_every_row_is_read_once_while_schemas_change_and_processes_are_killed(re
 
 @pytest.mark.soak
 def test_random_kills_while_schemas_change_lose_and_duplicate_no_row(evolving):
-    """For a few minutes, any process dies at any moment, and versions change to and fro."""
+    """For a few minutes, any process dies at any moment, and versions change back and forth."""
     seed = random.SystemRandom().randrange(2**31)
     chance = random.Random(seed)
     print(f"seed {seed}")  # noqa: T201 -- pytest shows it with a failure
