@@ -5,8 +5,8 @@
 # structs. Then the shop adds a field. Nothing is lost and nothing deployed: the stream asks for a
 # restart, and reads the new field from then on.
 #
-# Besides the package, this notebook needs `pip install jupyterlab pandas`. Run it in its own
-# folder, where `log4j2.properties` is.
+# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it
+# in its own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink.testing import DevBroker
@@ -141,10 +141,20 @@ broker.records("copy").count
 # %%
 copy = spark.read.format("pykafka").options(**options, subscribe="copy").load().select("value.*")
 copy.createOrReplaceTempView("copied")
-spark.sql(
+counts = spark.sql(
     "select channel, count(*) as orders, count(distinct id) as ids, sum(amount) as amount "
     "from copied group by channel order by channel"
 ).toPandas()
+counts
+
+# %%
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(6.4, 1.8), layout="constrained")
+bars = axes.barh(["without a channel", "web"], counts["orders"], color=["tab:gray", "tab:blue"])
+axes.bar_label(bars, fmt="{:,.0f}", padding=3)
+axes.set_title("orders in the copy", loc="left", fontsize="medium")
+axes.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
 # What a registry accepts as a compatible change is its own setting, and this one has the default,

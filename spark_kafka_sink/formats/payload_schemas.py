@@ -7,6 +7,7 @@ kernels, so that a driver does not load them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ from spark_kafka_sink.registry.rest_service import SCHEMA_NOT_FOUND, SUBJECT_NOT
 from spark_kafka_sink.registry.schemas import Direction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -66,7 +67,9 @@ class PayloadSchema:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PayloadSchema:
-        """Return the schema of such a value; raises TypeError for another one."""
+        """Return the schema of such a value; raises TypeError or ValueError for another one."""
+        if not isinstance(value, Mapping):
+            raise TypeError(f"a schema is an object, not {type(value).__name__}")
         kept = {
             "references": tuple(value.get("references", ())),
             "format": PayloadFormat(value.get("format", PayloadFormat.AVRO)),
