@@ -34,6 +34,8 @@ PYTHON = [
 ]
 RUNNABLE = [block for block in PYTHON if SECURED_ADDRESS not in block.code]
 SECURED = [block for block in PYTHON if SECURED_ADDRESS in block.code]
+#: The topics that the blocks write to or read.
+TOPICS = {"events": 3, "copy": 3, "dead-letters": 1}
 ROWS = 100
 
 
@@ -69,7 +71,7 @@ def send_numbers(bootstrap_servers: str, topic: str) -> None:
 def test_a_block_with_spark_runs_unchanged(block, spark, tmp_path):
     """The block runs with a session and a broker, and writes its rows if it writes any."""
     copies = '"copy"' in block.code
-    with DevBroker(topics={"events": 3, "copy": 3}) as broker, names_for(spark, tmp_path) as names:
+    with DevBroker(topics=TOPICS) as broker, names_for(spark, tmp_path) as names:
         if copies:
             send_numbers(broker.bootstrap_servers, "events")
         code = block.code.replace(ADDRESS, broker.bootstrap_servers)
