@@ -453,7 +453,7 @@ def registered_stream(registered, spark, topic, **options):
         ("1.5D", {"valueSubject": "none"}, (Exception, "40401")),
         ("1.5D", {"valueSchema": order_schema()}, (SchemaError, "is not registered under")),
         ("1.5D", {"keyFormat": "avro"}, (Exception, "-key")),
-        ("1.5D", {"valueFormat": "json"}, (ConfigError, "json is not supported yet")),
+        ("1.5D", {"valueFormat": "protobuf"}, (ConfigError, "protobuf is not supported yet")),
     ],
 )
 def test_a_write_that_cannot_be_is_refused_on_the_driver(
