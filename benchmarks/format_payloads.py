@@ -69,7 +69,7 @@ def text(schema: dict[str, Any]) -> str:
 
 
 def customers(first: int = 0) -> list[str]:
-    """Return names of customers, none of which is shorter than others."""
+    """Return names of customers, all of the same length."""
     return [f"customer-{(first + row) * 7919 % 1_000_000:06d}" for row in range(BATCH_ROWS)]
 
 

@@ -97,6 +97,7 @@ from spark_kafka_sink.formats.avro.schema import (
 from spark_kafka_sink.formats.columnar.columns import MOST_DIGITS
 from spark_kafka_sink.formats.columnar.sources import (
     EncodePlan,
+    PlanBuilder,
     Source,
     is_any_binary,
     is_any_list,
@@ -224,15 +225,7 @@ def make_encode_plan(
     if bare_bytes and schema.type == "bytes":
         compiler.remove_length()
     compiler.emit(EncodeOp.END)
-    return EncodePlan(
-        arrow_type,
-        source,
-        tuple(sorted(compiler.sources, key=lambda each: each.slot)),
-        tuple(compiler.program),
-        bytes(compiler.constants),
-        compiler.most_lists,
-        compiler.row_bytes,
-    )
+    return compiler.plan(arrow_type, source)
 
 
 def both_branches(null: int, other: int) -> int:
@@ -240,17 +233,10 @@ def both_branches(null: int, other: int) -> int:
     return (null + 1) << 15 | (other + 1)
 
 
-class _Compiler:
+class _Compiler(PlanBuilder):
     def __init__(self) -> None:
-        self.program: list[int] = []
-        self.constants = bytearray()
-        self.sources: list[Source] = []
-        self.row_bytes = 0
-        self._slots = 0
+        super().__init__(WIDTH)
         self._defaults = DefaultEncoder()
-        #: The lists that the next operation is in, and the most of any operation.
-        self._lists = 0
-        self.most_lists = 0
 
     def emit(self, op: EncodeOp, first: int = 0, second: int = 0, third: int = 0) -> int:
         """Append an operation; return its number."""
@@ -271,9 +257,6 @@ class _Compiler:
             if op == EncodeOp.DECIMAL
             else [EncodeOp.FIXED, slot, -1, 0]
         )
-
-    def _next(self) -> int:
-        return len(self.program) // WIDTH
 
     def _patch(self, operation: int, argument: int, value: int) -> None:
         self.program[operation * WIDTH + argument] = value

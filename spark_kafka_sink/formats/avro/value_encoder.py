@@ -112,7 +112,7 @@ class ValueEncoder:
         self._schema = schema
         self._name = name
         self._defaults = DefaultEncoder()
-        #: By the identity of a schema, of which all parts are kept.
+        #: By the identity of a schema; all of its parts are kept.
         self._writers: dict[int, _Write] = {}
         if bare_bytes and isinstance(schema, Primitive) and schema.type == "bytes":
             self._write = _bytes(schema, has_length=False)
@@ -623,7 +623,7 @@ def _unscaled(value: Any, schema: Schema, kind: DecimalType) -> int:
     if len(digits) + exponent + kind.scale > kind.precision + _leading_zeros(digits):
         raise _too_large(schema)
     shift = exponent + kind.scale
-    # The digits that the schema lacks: they must be zeros, of which there may be any number.
+    # The digits that the schema lacks must be zeros, however many there are.
     kept = max(len(digits) + min(shift, 0), 0)
     if any(digits[kept:]):
         raise WrongValueError(

@@ -50,6 +50,37 @@ class EncodePlan:
     row_bytes: int
 
 
+class PlanBuilder:
+    """A plan that grows, operation by operation; each format adds its own kinds."""
+
+    def __init__(self, width: int) -> None:
+        """Set how many integers an operation has."""
+        self._width = width
+        self.program: list[int] = []
+        self.constants = bytearray()
+        self.sources: list[Source] = []
+        self.row_bytes = 0
+        self._slots = 0
+        #: The lists that the next operation is in, and the most of any operation.
+        self._lists = 0
+        self.most_lists = 0
+
+    def _next(self) -> int:
+        return len(self.program) // self._width
+
+    def plan(self, arrow_type: Any, source: Source) -> EncodePlan:
+        """Return the plan for arrays of a `pyarrow.DataType`; `source` is their column."""
+        return EncodePlan(
+            arrow_type,
+            source,
+            tuple(sorted(self.sources, key=lambda each: each.slot)),
+            tuple(self.program),
+            bytes(self.constants),
+            self.most_lists,
+            self.row_bytes,
+        )
+
+
 def value_type(arrow_type: Any) -> Any:
     """Return the type of the values of a type that only stores them in another way."""
     while True:

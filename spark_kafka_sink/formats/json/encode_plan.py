@@ -37,6 +37,7 @@ from spark_kafka_sink.errors import SchemaError
 from spark_kafka_sink.formats.columnar.columns import MOST_COLUMNS
 from spark_kafka_sink.formats.columnar.sources import (
     EncodePlan,
+    PlanBuilder,
     Source,
     Storage,
     is_any_binary,
@@ -119,15 +120,7 @@ def make_encode_plan(arrow_type: Any, column: str = "value") -> EncodePlan:
         )
     source = compiler.value(arrow_type, column, 0)
     compiler.emit(EncodeOp.END)
-    return EncodePlan(
-        arrow_type,
-        source,
-        tuple(sorted(compiler.sources, key=lambda each: each.slot)),
-        tuple(compiler.program),
-        bytes(compiler.constants),
-        compiler.most_lists,
-        compiler.row_bytes,
-    )
+    return compiler.plan(arrow_type, source)
 
 
 def quoted(text: str) -> bytes:
@@ -144,16 +137,9 @@ def quoted(text: str) -> bytes:
     )
 
 
-class _Compiler:
+class _Compiler(PlanBuilder):
     def __init__(self) -> None:
-        self.program: list[int] = []
-        self.constants = bytearray()
-        self.sources: list[Source] = []
-        self.row_bytes = 0
-        self._slots = 0
-        #: The lists that the next operation is in, and the most of any operation.
-        self._lists = 0
-        self.most_lists = 0
+        super().__init__(WIDTH)
 
     def emit(self, op: EncodeOp, *numbers: int) -> int:
         """Append an operation; return its number."""
@@ -191,9 +177,6 @@ class _Compiler:
             self.emit(leaf.op, slot, leaf.second, leaf.third)
             source = self._source(slot, path, arrow_type, leaf.storage, leaf.stored)
         return source
-
-    def _next(self) -> int:
-        return len(self.program) // WIDTH
 
     def _aim(self, operation: int) -> None:
         """Set the target of an operation: the next one."""

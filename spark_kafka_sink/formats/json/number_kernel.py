@@ -471,7 +471,7 @@ def _write_scientific(position: int, digits: int, exponent: int) -> int:
 def _rounded_product(upper: int, lower: int, number: int) -> int:
     """Return the upper bits of a product with a factor; the last is set if any below are."""
     carried = add_words(multiply_words(upper, number) >> 1 & _MAX, multiply_high(lower, number))
-    # The sum has 64 bits, the first of which belongs to the result.
+    # The sum has 64 bits, and its first bit belongs to the result.
     word = multiply_high(upper, number) + (carried >> 63 & 1)
     return word | (carried & _MAX != 0)
 

@@ -151,7 +151,7 @@ def test_a_wrong_value_is_a_config_error(given, expected):
 
 
 def test_options_of_the_other_direction_are_refused():
-    """The error says of which direction they are."""
+    """The error says whether they are options of reads or of writes."""
     with pytest.raises(ConfigError, match=r"^autoRegisterSchemas is an option of writes; remove"):
         FormatArguments(format_options={"autoregisterschemas": "true"}).of_read()
     with pytest.raises(ConfigError, match=r"^onDecodeError is an option of reads; remove it$"):
