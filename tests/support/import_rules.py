@@ -167,6 +167,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "devbroker": {
         "base": (),
+        # The metadata of a cluster that replicates, and the controller that changes them.
+        "metadata": (),
         "log": ("base",),
         "transactions": ("base", "log"),
         "groups": ("base", "log"),

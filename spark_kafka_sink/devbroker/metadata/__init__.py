@@ -1,0 +1,1 @@
+"""The metadata of a cluster: the records of its log, and the image that each broker builds."""
