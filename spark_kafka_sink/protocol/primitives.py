@@ -37,6 +37,7 @@ MAX_ELEMENTS = 1_000_000
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
+_UINT16 = struct.Struct(">H")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _FLOAT64 = struct.Struct(">d")
@@ -93,6 +94,10 @@ class Writer:
     def write_int16(self, value: int) -> None:
         """Write two bytes, big-endian."""
         self._tail += _INT16.pack(value)
+
+    def write_uint16(self, value: int) -> None:
+        """Write two bytes without a sign, big-endian."""
+        self._tail += _UINT16.pack(value)
 
     def write_int32(self, value: int) -> None:
         """Write four bytes, big-endian."""
@@ -198,6 +203,10 @@ class Reader:
     def read_int16(self) -> int:
         """Read two bytes, big-endian."""
         return self._unpack(_INT16)
+
+    def read_uint16(self) -> int:
+        """Read two bytes without a sign, big-endian."""
+        return self._unpack(_UINT16)
 
     def read_int32(self) -> int:
         """Read four bytes, big-endian."""

@@ -91,7 +91,7 @@ def response_header_version(api_key: ApiKey, api_version: int) -> int:
     return 1 if api_version >= api_key.flexible_from else 0
 
 
-#: All APIs that this package supports.
+#: All APIs of clients that this package supports.
 SUPPORTED: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -134,16 +134,27 @@ SUPPORTED: Final = (
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
 
+#: The APIs between the brokers of the embedded cluster, which no client can use.
+BETWEEN_BROKERS: Final = (
+    ApiKey.ALTER_PARTITION,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+)
+
 
 def declared_messages() -> list[tuple[type[AnyRequest], type[ApiResponse]]]:
     """Return all requests, each with the response that its type names."""
-    return [(request_class(api_key), response_class(api_key)) for api_key in SUPPORTED]
+    return [
+        (request_class(api_key), response_class(api_key))
+        for api_key in (*SUPPORTED, *BETWEEN_BROKERS)
+    ]
 
 
 @cache
 def request_class(api_key: ApiKey) -> type[AnyRequest]:
     """Return an API's request class; UnsupportedVersionError if it is not declared."""
-    if api_key not in SUPPORTED:
+    if api_key not in SUPPORTED and api_key not in BETWEEN_BROKERS:
         raise UnsupportedVersionError(f"the {api_key.name} API is not supported")
     module = import_module(f"spark_kafka_sink.protocol.messages.{api_key.name.lower()}")
     # Such as `InitProducerIdRequest` for INIT_PRODUCER_ID.

@@ -56,6 +56,7 @@ __all__ = [
     "NO_PRODUCER_ID",
     "RECORDS",
     "STRING",
+    "UINT16",
     "UUID",
     "ZERO_UUID",
     "ApiKey",
@@ -151,6 +152,7 @@ FieldType: TypeAlias = Scalar | String | BytesType | RecordsType | Struct | Arra
 BOOL = Scalar(Writer.write_bool, Reader.read_bool, 1, "?")
 INT8 = Scalar(Writer.write_int8, Reader.read_int8, 1, "b")
 INT16 = Scalar(Writer.write_int16, Reader.read_int16, 2, "h")
+UINT16 = Scalar(Writer.write_uint16, Reader.read_uint16, 2, "H")
 INT32 = Scalar(Writer.write_int32, Reader.read_int32, 4, "i")
 INT64 = Scalar(Writer.write_int64, Reader.read_int64, 8, "q")
 FLOAT64 = Scalar(Writer.write_float64, Reader.read_float64, 8, "d")

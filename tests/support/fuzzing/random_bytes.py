@@ -12,6 +12,7 @@ from spark_kafka_sink.protocol.schema import (
     INT16,
     INT32,
     INT64,
+    UINT16,
     UUID,
     Array,
     BytesType,
@@ -67,6 +68,8 @@ def _scalar(random_: random.Random, field_type: Any) -> Any:
         return random_.random() < 0.5
     if field_type is UUID:
         return uuid.UUID(int=random_.getrandbits(128))
+    if field_type is UINT16:
+        return random_.choice((0, 1, 2**16 - 1, random_.randrange(2**16)))
     bits = _BITS.get(field_type)
     if bits is None:
         return random_.random()

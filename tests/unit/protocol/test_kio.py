@@ -40,6 +40,14 @@ KIO_TYPES = {
     "uuid": lambda value: None if value == ZERO_UUID else value,
 }
 
+#: The structs that have the same name in a request and its response, which are one module here.
+KIO_NAMES = {
+    "AlterPartitionRequestPartition": "PartitionData",
+    "AlterPartitionRequestTopic": "TopicData",
+    "AlterPartitionResponsePartition": "PartitionData",
+    "AlterPartitionResponseTopic": "TopicData",
+}
+
 
 def kio_module(message_class: type, version: int) -> ModuleType:
     """Return kio's module of a request or response."""
@@ -65,7 +73,8 @@ def values_kio_can_hold(field_name: str) -> st.SearchStrategy | None:
 
 def to_kio(module: ModuleType, message):
     """Build kio's message of the same name with the same values."""
-    kio_class = getattr(module, type(message).__name__)
+    name = type(message).__name__
+    kio_class = getattr(module, KIO_NAMES.get(name, name))
     return kio_class(
         **{
             declared.name: kio_value(

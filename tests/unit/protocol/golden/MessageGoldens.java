@@ -56,7 +56,8 @@ public class MessageGoldens {
             ApiKeys.LIST_TRANSACTIONS, ApiKeys.SASL_HANDSHAKE, ApiKeys.SASL_AUTHENTICATE,
             ApiKeys.DESCRIBE_ACLS, ApiKeys.CREATE_ACLS, ApiKeys.DELETE_ACLS,
             ApiKeys.OFFSET_DELETE, ApiKeys.CONSUMER_GROUP_DESCRIBE,
-            ApiKeys.CONSUMER_GROUP_HEARTBEAT,
+            ApiKeys.CONSUMER_GROUP_HEARTBEAT, ApiKeys.ALTER_PARTITION,
+            ApiKeys.BROKER_REGISTRATION, ApiKeys.BROKER_HEARTBEAT, ApiKeys.ALLOCATE_PRODUCER_IDS,
         };
         for (ApiKeys api : apis) {
             ApiMessageType type = api.messageType;
@@ -131,6 +132,7 @@ public class MessageGoldens {
             case "BOOLEAN": return same(full);
             case "INT8": return same((byte) counter);
             case "INT16": return same((short) (counter * 0x0101));
+            case "UINT16": return same(counter * 0x0101);
             case "INT32": return same(counter * 0x01010101);
             case "INT64": return same(counter * 0x0101010101010101L);
             case "UUID":
