@@ -12,10 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_kafka_sink import KafkaProducer, KafkaSink, read_arrow
+from spark_kafka_sink.devbroker import DevBroker
 
 HAS_STREAMS = not pyspark.__version__.startswith("4.0.")
 VALUES = {f"value {number}".encode() for number in range(1000)}
 TIMEOUT = 120
+ORDER = "struct(id, concat('n', id) as name, id / 4 as price, array(id) as tags) as value"
+ORDERS = [(number, f"n{number}", number / 4, [number]) for number in range(100)]
+DDL = "struct<id: bigint, name: string, price: double, tags: array<bigint>>"
 streams_only = pytest.mark.skipif(not HAS_STREAMS, reason="PySpark 4.0 has batches only")
 
 
@@ -60,11 +64,11 @@ def write(rows, broker, **options):
     )
 
 
-def source(reader, broker):
+def source(reader, broker, topic="events"):
     return (
         reader.format("pykafka")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
-        .option("subscribe", "events")
+        .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .load()
     )
@@ -149,6 +153,67 @@ def test_streams_are_refused(spark, broker, tmp_path, direction):
         sink = source(spark.readStream, broker).writeStream.format("noop")
     with pytest.raises(PySparkException, match=r"streams need PySpark 4\.1 or newer"):
         sink.option("checkpointLocation", str(tmp_path)).start().awaitTermination(TIMEOUT)
+
+
+@pytest.fixture
+def orders(spark):
+    return spark.range(len(ORDERS)).selectExpr("cast(id as string) as key", ORDER)
+
+
+@pytest.fixture(params=["avro", "json"])
+def typed(request):
+    """Yield a broker with a Schema Registry, and the options of each format to write and read."""
+    with DevBroker(topics={"events": 2, "copies": 2}, schema_registry=True) as broker:
+        options = {"valueFormat": request.param}
+        if request.param == "avro":
+            options["schema.registry.url"] = broker.schema_registry_url
+            yield broker, {**options, "autoRegisterSchemas": "true"}, options
+        else:
+            yield broker, options, {**options, "valueSchema": DDL}
+
+
+def test_typed_batch(spark, orders, typed):
+    """Structs are checked, written as Avro or JSON, and read as the same structs."""
+    broker, to_write, to_read = typed
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    assert "events" == KafkaSink.check(orders, {**servers, **to_write}, topic="events").schema.topic
+    write(orders, broker, **to_write)
+    df = source(spark.read.options(**to_read), broker)
+    assert {field.name: field.dataType.simpleString() for field in df.schema}["value"] == (
+        DDL.replace(" ", "")
+    )
+    read = df.select("value.*").collect()
+    assert ORDERS == sorted(tuple(row) for row in read)
+
+
+def test_typed_error(orders, typed):
+    """A column that the format cannot write is refused with a sentence."""
+    broker, to_write, _ = typed
+    months = orders.selectExpr("struct(interval '1' month as months) as value")
+    with pytest.raises(Exception, match=r"month"):
+        write(months, broker, **to_write)
+
+
+@streams_only
+def test_typed_stream(spark, orders, typed, tmp_path):
+    """A stream of structs copies a topic."""
+    broker, to_write, to_read = typed
+    write(orders, broker, **to_write)
+    query = (
+        source(spark.readStream.options(**to_read), broker)
+        .select("key", "value")
+        .writeStream.format("pykafka")
+        .options(**to_write, topic="copies", checkpointLocation=str(tmp_path))
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(TIMEOUT)
+    finally:
+        query.stop()
+    df = source(spark.read.options(**to_read), broker, "copies").select("value.*")
+    assert ORDERS == sorted(tuple(row) for row in df.collect())
 
 
 def test_producer_and_read_arrow(broker):

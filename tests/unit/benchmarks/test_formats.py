@@ -3,7 +3,7 @@ import pytest
 from benchmarks import format_kernels
 from benchmarks.format_kernels import checked_json_runs, shapes
 from benchmarks.format_payloads import orders
-from benchmarks.formats import median_ratio
+from benchmarks.formats import median_cpu_ratio, median_ratio
 from benchmarks.measuring import Trial
 
 
@@ -12,6 +12,13 @@ def test_a_ratio_is_the_median_of_those_within_the_rounds():
     ours = [Trial(100, seconds) for seconds in (1.0, 10.0, 1.0)]
     others = [Trial(100, seconds) for seconds in (2.0, 20.0, 5.0)]
     assert 2.0 == median_ratio(ours, others)
+
+
+def test_a_ratio_of_processor_times_is_the_median_of_those_within_the_rounds():
+    """One that takes twice the processor time has 2, whatever the rounds took."""
+    ours = [Trial(100, cpu_seconds=seconds) for seconds in (2.0, 30.0, 2.0)]
+    others = [Trial(100, cpu_seconds=seconds) for seconds in (1.0, 10.0, 1.0)]
+    assert 2.0 == median_cpu_ratio(ours, others)
 
 
 @pytest.mark.parametrize("name", shapes())
