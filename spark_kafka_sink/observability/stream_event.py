@@ -151,6 +151,8 @@ def sink_numbers(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers of a sink's report that are worth a log line; times are in seconds."""
     metrics = report.get("metrics") or {}
     topics = report.get("topics") or {}
+    # 0 if there are no keys, or with keyOrder=off: then nothing is known of their order.
+    sampled = report.get("sampled_keys") or None
     numbers = {
         "rows": report.get("rows"),
         "bytes": report.get("bytes"),
@@ -162,10 +164,13 @@ def sink_numbers(report: Mapping[str, Any]) -> dict[str, Any]:
         "retries": metrics.get("record-retry-total"),
         "errors": metrics.get("record-error-total"),
         "bad_rows": (report.get("bad_rows") or {}).get("counts"),
+        "sampled_keys": sampled,
+        "spread_keys": None if sampled is None else report.get("spread_keys"),
         "request_latency_avg_seconds": _seconds(metrics.get("request-latency-avg"), _MS),
         "request_latency_max_seconds": _seconds(metrics.get("request-latency-max"), _MS),
         "queue_time_max_seconds": _seconds(metrics.get("record-queue-time-max"), _MS),
         "throttle_seconds": _seconds(metrics.get("produce-throttle-time-total"), _MS),
+        "paced_seconds": report.get("paced_seconds"),
         "buffer_wait_seconds": _seconds(metrics.get("bufferpool-wait-time-ns-total"), 10**9),
         "replayed": report.get("replayed"),
     }

@@ -140,6 +140,16 @@ BAD_ROWS: Final = StreamMetric(
     "Rows that could not be sent, and were left out or became dead letters (onError).",
     ("query", "kind"),
 )
+SAMPLED_KEYS: Final = StreamMetric(
+    "spark_kafka_sink_sampled_keys_total",
+    _COUNTER,
+    "Keys that tasks have sampled to find those that several of them have written (keyOrder).",
+)
+SPREAD_KEYS: Final = StreamMetric(
+    "spark_kafka_sink_spread_keys_total",
+    _COUNTER,
+    "Sampled keys that several tasks of a micro-batch have written, in no defined order.",
+)
 LATENCY_AVERAGE: Final = StreamMetric(
     "spark_kafka_sink_request_latency_avg_seconds",
     _GAUGE,
@@ -157,6 +167,11 @@ THROTTLE_SECONDS: Final = StreamMetric(
     _COUNTER,
     "Time for which brokers have throttled producers.",
 )
+PACED_SECONDS: Final = StreamMetric(
+    "spark_kafka_sink_paced_seconds_total",
+    _COUNTER,
+    "Time that tasks have paused for maxBytesPerSecond and maxRecordsPerSecond.",
+)
 BUFFER_WAIT_SECONDS: Final = StreamMetric(
     "spark_kafka_sink_buffer_wait_seconds_total",
     _COUNTER,
@@ -170,7 +185,9 @@ STREAM_METRICS: Final = (
     *(BATCH_SECONDS, PHASE_SECONDS),
     *(LAG, PARTITION_LAG),
     *(SINK_RECORDS, SINK_BYTES, REQUESTS, RETRIES, ERRORS, BAD_ROWS),
-    *(LATENCY_AVERAGE, LATENCY_MAXIMUM, THROTTLE_SECONDS, BUFFER_WAIT_SECONDS),
+    *(SAMPLED_KEYS, SPREAD_KEYS),
+    *(LATENCY_AVERAGE, LATENCY_MAXIMUM),
+    *(THROTTLE_SECONDS, PACED_SECONDS, BUFFER_WAIT_SECONDS),
 )
 #: The upper ends of the histogram's buckets, in seconds.
 DURATION_BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -180,9 +197,12 @@ _OF_REPORT: Final = {
     "requests": REQUESTS,
     "retries": RETRIES,
     "errors": ERRORS,
+    "sampled_keys": SAMPLED_KEYS,
+    "spread_keys": SPREAD_KEYS,
     "request_latency_avg_seconds": LATENCY_AVERAGE,
     "request_latency_max_seconds": LATENCY_MAXIMUM,
     "throttle_seconds": THROTTLE_SECONDS,
+    "paced_seconds": PACED_SECONDS,
     "buffer_wait_seconds": BUFFER_WAIT_SECONDS,
 }
 

@@ -37,6 +37,9 @@ REPORT = {
             {"partition": 1, "records": 200, "bytes": 2000},
         ]
     },
+    "paced_seconds": 6.5,
+    "sampled_keys": 50,
+    "spread_keys": 7,
     "bad_rows": {"count": 5, "counts": {"size": 2, "topic": 3}, "dlq_topic": None, "first": []},
     "metrics": {
         "record-retry-total": 3,
@@ -86,11 +89,28 @@ def test_a_report_adds_what_only_the_sink_knows():
         ("spark_kafka_sink_record_errors_total", "copy"): 0,
         ("spark_kafka_sink_bad_rows_total", "copy", "size"): 2,
         ("spark_kafka_sink_bad_rows_total", "copy", "topic"): 3,
+        ("spark_kafka_sink_sampled_keys_total", "copy"): 50,
+        ("spark_kafka_sink_spread_keys_total", "copy"): 7,
         ("spark_kafka_sink_request_latency_avg_seconds", "copy"): 0.0125,
         ("spark_kafka_sink_request_latency_max_seconds", "copy"): 0.04,
         ("spark_kafka_sink_throttle_seconds_total", "copy"): 1.5,
+        ("spark_kafka_sink_paced_seconds_total", "copy"): 6.5,
         ("spark_kafka_sink_buffer_wait_seconds_total", "copy"): 0.5,
     } == dict(added)
+
+
+def test_a_write_without_limits_or_keys_has_no_metrics_of_them():
+    """Neither pauses nor keys are exported as 0 if there is no limit, and no key was sampled."""
+    report = {**REPORT, "paced_seconds": None, "sampled_keys": 0, "spread_keys": 0}
+    missing = values_of(progress_event(PROGRESS, REPORT)).keys() - (
+        values_of(progress_event(PROGRESS, report)).keys()
+    )
+
+    assert {
+        ("spark_kafka_sink_sampled_keys_total", "copy"),
+        ("spark_kafka_sink_spread_keys_total", "copy"),
+        ("spark_kafka_sink_paced_seconds_total", "copy"),
+    } == missing
 
 
 def test_the_lag_of_partitions_is_added_on_request():
