@@ -113,9 +113,8 @@ def main() -> int:
             )
         ],
         "kills": lambda: [
-            run_kill_soak(
-                seed=seed, seconds=seconds * KILLS_SHARE, version=options.version, say=_say
-            )
+            run_kill_soak(seed=seed, seconds=seconds * KILLS_SHARE / 2, version=version, say=_say)
+            for version in (options.version, KAFKA_3)
         ],
         "rows": lambda: [run_many_rows(rows=ROWS, version=options.version)],
         "pipeline": lambda: [

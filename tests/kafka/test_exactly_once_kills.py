@@ -2,7 +2,7 @@
 
 The victim connects through a proxy, whose trace of the broker's answers proves how far the victim
 got. Afterwards another driver starts, as Spark would start it; an independent consumer must see
-each row exactly once, and no transaction may stay open.
+each row exactly once, one of a hundred as a dead letter, and no transaction may stay open.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from spark_kafka_sink.exactly_once.transitions import WriteState
 from spark_kafka_sink.exactly_once.two_phase_commit import Point
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.exactly_once.exactly_once_processes import BEGUN, FLUSHED
-from tests.support.exactly_once.exactly_once_scene import ROWS, scene_on
-from tests.support.exactly_once.exactly_once_world import QUERY, each_once
+from tests.support.exactly_once.exactly_once_scene import ROWS, scene_on, seen_once
+from tests.support.exactly_once.exactly_once_world import QUERY
 from tests.support.faults.broker_trace import Received
 from tests.support.faults.fault_rules import Action, Fault, Side
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
@@ -133,7 +133,7 @@ def test_a_driver_is_killed_between_the_commits_of_its_winners(scene):
         scene.trace.wait_for(task_commits=1)
         assert scene.kafka.proxy.rules.wait_for(bool, 120)
     assert COMMIT_TRACES[Point.DECIDED]._replace(task_commits=1) == scene.trace.received
-    assert ROWS == len(scene.world.visible())
+    assert (ROWS * 0.99, ROWS * 0.01) == tuple(map(len, scene.visible()))
     assert not scene.world.driver().plan().must_write(QUERY, 0)
     scene.check(0)
 
@@ -173,7 +173,7 @@ def test_a_driver_is_killed_during_its_abort(scene, point):
 def _commit_beside(scene, plan):
     """Run the task again in another worker, and commit."""
     scene.world.driver().commit(plan, scene.world.worker.run(plan, 0))
-    assert each_once(0, count=ROWS) == scene.world.visible()
+    assert seen_once(0) == scene.visible()
     scene.check(0)
 
 
@@ -252,7 +252,7 @@ def test_the_broker_is_killed_after_a_decision(scene):
         scene.restart_broker()
         driver.go()
         driver.finish()
-    assert each_once(0, count=ROWS) == scene.world.visible()
+    assert seen_once(0) == scene.visible()
     # After reloading, a coordinator knows only the latest epoch, and may reject the done entry of
     # the ledger: then the next plan appends it.
     assert scene.world.state() in {WriteState.DECIDED, WriteState.DONE}

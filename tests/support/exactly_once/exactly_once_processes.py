@@ -4,35 +4,41 @@ A child is forked from a server that has imported all modules, as Spark's daemon
 It receives one command at a time over a pipe. At each named point of the protocol (in a driver) or
 step of a task (in a worker) it stops, reports the point, and waits for the parent's go-ahead. It
 never exits by itself while its parent lives.
+
+A worker writes as the sink's tasks do, and one of a hundred rows has a partition that does not
+exist: it becomes a dead letter in the transaction of its task.
 """
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import time
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
 from spark_kafka_sink.admin.driver_client import DriverClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.sink_options import ErrorLimit, OnErrorOptions
 from spark_kafka_sink.exactly_once.ledger import Ledger
-from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
-from spark_kafka_sink.exactly_once.plan import Plan, Prepared
-from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
 from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
-from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.record.arrow.record_columns import record_columns
+from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
+from spark_kafka_sink.spark.sink.exactly_once_write import ProducerOfAttempt
+from spark_kafka_sink.spark.sink.partition_writer import write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from multiprocessing.connection import Connection
 
+    from spark_kafka_sink.exactly_once.plan import Plan, Prepared
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
+    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 
 #: The restart of a broker on a busy machine may delay a step.
 _SECONDS = 180.0
@@ -41,6 +47,15 @@ _GO = "go"
 #: The steps of a task; drivers have points instead.
 BEGUN, FLUSHED = "begun", "flushed"
 _MANY_ROWS = 500
+#: The rows of a task that become dead letters: 1 %.
+BAD_ROWS = slice(99, None, 100)
+_NO_PARTITION = 1_000
+_TRANSACTION_TIMEOUT_MS = 600_000
+
+
+def letters_of(topic: str) -> str:
+    """Return the topic of the dead letters of a topic's rows."""
+    return f"{topic}-letters"
 
 
 class At(NamedTuple):
@@ -204,52 +219,59 @@ class _Worker:
     """The commands of a Python worker: it opens transactions and leaves them open."""
 
     def __init__(self, stop_at: Any, bootstrap_servers: str, topic: str, prefix: str) -> None:
+        # Each attempt would log its bad rows.
+        logging.disable(logging.WARNING)
         self._stop_at = stop_at
-        self._bootstrap_servers = bootstrap_servers
         self._topic = topic
-        self._slots = Slots(prefix)
+        self._config = ProducerConfig.from_mapping(
+            {"bootstrap.servers": bootstrap_servers, "batch.size": 1000}
+        )
 
     def write(self, plan: Plan, partition: int, values: list[str]) -> Prepared:
         """Run a task attempt."""
-        worker_id, producer = self._begin(plan)
-        self._append(producer, partition, values)
-        producer.flush()
-        winner = Winner(
-            str(worker_id),
-            *producer.prepare_transaction(),
-            tuple(
-                OffsetRange(place, acks.first_offset, acks.last_offset, acks.records)
-                for place, acks in producer.acks().items()
-            ),
-        )
-        producer.close(0)
-        self._slots.release(worker_id)
+        prepared = self._run(plan, partition, [values])
+        assert prepared is not None
         self._stop_at(FLUSHED)
-        return Prepared(plan.generation, winner)
+        return prepared
 
     def write_on(self, plan: Plan, partition: int) -> None:
         """Append rows in an endless loop."""
-        _, producer = self._begin(plan)
-        while True:
-            self._append(producer, partition, ["a row too much"] * _MANY_ROWS)
+        self._run(plan, partition, repeat(["a row too much"] * _MANY_ROWS))
 
-    def _begin(self, plan: Plan) -> tuple[WorkerId, KafkaProducer]:
-        worker_id = self._slots.take(plan.generation)
-        producer = KafkaProducer(
-            {
-                "bootstrap.servers": self._bootstrap_servers,
-                "transactional.id": str(worker_id),
-                "transaction.timeout.ms": 600_000,
-                "batch.size": 1000,
-            }
+    def _run(self, plan: Plan, partition: int, parts: Iterable[list[str]]) -> Prepared | None:
+        producers = _StoppingProducers(
+            self._config, plan, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
         )
-        producer.init_transactions()
-        producer.begin_transaction()
-        self._stop_at(BEGUN)
-        return worker_id, producer
+        producers.stop_at = self._stop_at
+        written = write_rows(
+            (_batch(partition, values) for values in parts),
+            producers=producers,
+            topic=self._topic,
+            config=self._config,
+            bad_rows=BadRowWriter(
+                OnErrorOptions(ErrorLimit(None, 1.0), letters_of(self._topic)),
+                RowOrigin(partition),
+                self._config,
+                self._topic,
+            ),
+        )
+        return producers.prepared(written.acks)
 
-    def _append(self, producer: KafkaProducer, partition: int, values: list[str]) -> None:
-        batch = pa.record_batch(
-            {"value": values, "partition": pa.array([partition] * len(values), pa.int32())}
-        )
-        producer.append(record_columns(batch, topic=self._topic))
+
+class _StoppingProducers(ProducerOfAttempt):
+    """The producer of a task attempt, which stops when its transaction has begun."""
+
+    stop_at: Callable[[str], None]
+
+    def take(self) -> KafkaProducer:
+        """Begin the transaction."""
+        producer = super().take()
+        self.stop_at(BEGUN)
+        return producer
+
+
+def _batch(partition: int, values: list[str]) -> pa.RecordBatch:
+    partitions = [partition] * len(values)
+    bad = range(len(values))[BAD_ROWS]
+    partitions[BAD_ROWS] = [_NO_PARTITION] * len(bad)
+    return pa.record_batch({"value": values, "partition": pa.array(partitions, pa.int32())})

@@ -1,14 +1,18 @@
-"""A world of exactly-once writes on a real Kafka, whose processes can be killed."""
+"""A world of exactly-once writes on a real Kafka, whose processes can be killed.
+
+One of a hundred rows is bad: it must be in the topic of dead letters once, as the others must be in
+the data topic.
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tests.support.exactly_once.exactly_once_processes import Child, Workers
+from tests.support.exactly_once.exactly_once_processes import BAD_ROWS, Child, Workers, letters_of
 from tests.support.exactly_once.exactly_once_sites import KafkaSite
-from tests.support.exactly_once.exactly_once_world import each_once, rows, world_at
+from tests.support.exactly_once.exactly_once_world import TASKS, rows, world_at
 from tests.support.faults.broker_trace import BrokerTrace
 
 if TYPE_CHECKING:
@@ -19,6 +23,21 @@ if TYPE_CHECKING:
 
 #: Rows per task, enough for several batches.
 ROWS = 200
+
+
+class Seen(NamedTuple):
+    """The values that a consumer sees, sorted."""
+
+    data: list[str]
+    letters: list[str]
+
+
+def seen_once(*batches: int) -> Seen:
+    """Return what is visible if these batches were written exactly once."""
+    tasks = [task for batch in batches for task in rows(batch, count=ROWS)]
+    bad = {value for task in tasks for value in task[BAD_ROWS]}
+    good = {value for task in tasks for value in task} - bad
+    return Seen(sorted(good), sorted(bad))
 
 
 @dataclass
@@ -40,6 +59,20 @@ class Scene:
         self.trace.forget()
         return Child("worker", self.kafka.bootstrap_servers, self.world.data, self.world.prefix)
 
+    @property
+    def letters(self) -> str:
+        """The topic of the dead letters."""
+        return letters_of(self.world.data)
+
+    def visible(self) -> Seen:
+        """Return the committed values."""
+        return Seen(self.world.visible(), self.world.visible(topic=self.letters))
+
+    def read_committed(self) -> Seen:
+        """Return what a read_committed librdkafka consumer reads."""
+        read = self.world.site.read_committed
+        return Seen(read(self.world.data), read(self.letters))
+
     def restart_broker(self) -> None:
         """Kill the broker, and start it again."""
         (broker,) = self.kafka.cluster.brokers
@@ -54,18 +87,20 @@ class Scene:
         """
         for batch_id in (batches[-1], len(batches)):
             self.world.finish(batch_id)
-        seen = self.world.site.read_committed(self.world.data)
-        assert each_once(*batches, len(batches), count=ROWS) == seen
+        assert seen_once(*batches, len(batches)) == self.read_committed()
         assert [] == self.world.left_open()
 
 
 @contextmanager
 def scene_on(kafka: ProxiedKafka) -> Iterator[Scene]:
     """Create a scene."""
-    with world_at(KafkaSite(kafka.cluster)) as world:
+    site = KafkaSite(kafka.cluster)
+    with world_at(site) as world:
+        site.create_topic(letters_of(world.data), TASKS)
         world.rows_per_task = ROWS
         child = Child("worker", kafka.bootstrap_servers, world.data, world.prefix)
         with child:
             world.worker = Workers(child, lambda batch_id, name: rows(batch_id, name, ROWS))
             yield Scene(kafka, BrokerTrace(kafka.proxy), world, child)
         kafka.disarm()
+        site.drop_topics(letters_of(world.data))

@@ -264,15 +264,16 @@ class World:
         """Return the state of a write according to the ledger."""
         return self.ledger_state().writes[write_id].write.state
 
-    def visible(self, *, stable: bool = False) -> list[str]:
+    def visible(self, *, stable: bool = False, topic: str | None = None) -> list[str]:
         """Return the committed values, sorted; with `stable` only those below the LSO.
 
         A read_committed consumer reads only up to the LSO, the beginning of the first open
-        transaction.
+        transaction. `topic` is another one than the data topic, with as many partitions.
         """
         self._settle()
         seen: list[str] = []
-        for place in self.places:
+        for own in self.places:
+            place = own._replace(topic=topic or own.topic)
             end = self.admin.last_stable_offset(place, timeout=TIMEOUT) if stable else None
             pending: dict[int | None, list[str]] = {}
             start = self.admin.start_offset(place, timeout=TIMEOUT)

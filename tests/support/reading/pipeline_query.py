@@ -3,8 +3,9 @@
     python -m tests.support.reading.pipeline_query '{"source": ..., "sink": ..., ...}'
 
 Both its source and its sink are the package's. Rows stay in their partition, so their order can be
-checked. A query that fails because a Python process or the broker died is restarted in the same
-Spark. Once the file `finish` exists, the program ends when all rows are copied.
+checked; `bad_rows` get a partition that does not exist. A query that fails because a Python process
+or the broker died is restarted in the same Spark. Once the file `finish` exists, the program ends
+when all rows are copied.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ _TO_THE_END: dict[str, Any] = {"availableNow": True}
 
 def start(spark: SparkSession, given: dict[str, Any], trigger: dict[str, Any]) -> StreamingQuery:
     """Start the query."""
+    bad = given["bad_rows"]
+    every = bad["every"]
+    is_bad = f"cast(cast(value as string) as long) % {every} = {every} - 1"
     return (
         read_stream(spark, given["source"])
-        .select("value", "partition")
+        .selectExpr("value", f"if({is_bad}, {bad['partition']}, partition) partition")
         .writeStream.format("pykafka")
         .options(**given["sink"], checkpointLocation=given["checkpoint"])
         .trigger(**trigger)

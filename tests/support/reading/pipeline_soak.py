@@ -4,7 +4,7 @@ Both the source and the sink are ours, with `deliveryGuarantee=exactly_once`. Th
 which process is killed and when, except for how far it gets within some milliseconds: the driver
 with its JVM and all of its Python processes, the Python process of a task, of the source or of the
 sink, or the broker. In the end, a librdkafka consumer must read every row once, in the order of its
-partition, and no transaction may be open.
+partition, and no transaction may be open. One of a hundred rows is bad: it must be a dead letter.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ PARTITIONS = 3
 ROWS_PER_BATCH = 60
 #: Rows are added before each kill, so that the query always has some to copy.
 ROWS_PER_KILL = 120
+BAD_ROWS_EVERY = 100
+_NO_PARTITION = 1_000
 _LONGEST_PAUSE = 1.0
 #: About the time in which a new driver finishes its first batch.
 _LONGEST_START = 12.0
@@ -83,7 +85,7 @@ def run_pipeline_soak(
     a batch has been committed since the one before. After `most_minutes` it ends with fewer kills,
     and is checked likewise. `spark` are settings of Spark. Raises KafkaUnavailableError.
     """
-    report = KillReport(seed, 0)
+    report = KillReport(seed, 0, version)
     started = time.monotonic()
     with (
         start_kafka(version) as kafka,
@@ -106,13 +108,17 @@ def victims(chance: random.Random) -> Iterator[Victim]:
 
 
 def order_problems(numbers: Sequence[str], records: Sequence[tuple[int, str]]) -> list[str]:
-    """Compare the values of each partition with the numbers that were written to it in turn.
+    """Compare the values of each partition with the good numbers that were written to it in turn.
 
     `records` are partitions and values, in the order of offsets.
     """
     problems = []
     for partition in range(PARTITIONS):
-        expected = list(numbers[partition::PARTITIONS])
+        expected = [
+            number
+            for row, number in enumerate(numbers)
+            if row % PARTITIONS == partition and not is_bad(row)
+        ]
         found = [value for place, value in records if place == partition]
         lost, more = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
         if lost or more:
@@ -122,6 +128,11 @@ def order_problems(numbers: Sequence[str], records: Sequence[tuple[int, str]]) -
         elif found != expected:
             problems.append(f"partition {partition}: not in order")
     return problems
+
+
+def is_bad(row: int) -> bool:
+    """Return whether a row, by its number, becomes a dead letter."""
+    return row % BAD_ROWS_EVERY == BAD_ROWS_EVERY - 1
 
 
 class _PipelineSoak:
@@ -144,7 +155,8 @@ class _PipelineSoak:
             kafka, PARTITIONS, source=source, rows_per_batch=ROWS_PER_BATCH
         )
         self._copy = kafka.create_topic(PARTITIONS)
-        self._case = ExactlyOnceCase(kafka, [self._copy])
+        self._letters = kafka.create_topic(1)
+        self._case = ExactlyOnceCase(kafka, [self._copy, self._letters])
         self._checkpoint = Checkpoint(directory)
         #: Created when the query shall copy the remaining rows and end.
         self._finish = directory / "finish"
@@ -207,7 +219,13 @@ class _PipelineSoak:
     def _start(self) -> None:
         given = {
             "source": {**self._source.options, "kafka.isolation.level": "read_committed"},
-            "sink": {**self._case.options, "topic": self._copy},
+            "sink": {
+                **self._case.options,
+                "topic": self._copy,
+                "onError": "dlq",
+                "dlqTopic": self._letters,
+            },
+            "bad_rows": {"every": BAD_ROWS_EVERY, "partition": _NO_PARTITION},
             "checkpoint": str(self._checkpoint.path),
             "finish": str(self._finish),
             "spark": self._spark,
@@ -260,6 +278,8 @@ class _PipelineSoak:
     def _check(self) -> None:
         records = read_with_confluent(self._kafka.bootstrap_servers, self._copy)
         found = [(record.partition, (record.value or b"").decode()) for record in records]
+        # Which ones are letters follows: all are in one of the topics, and once.
+        self._report.letters = len(self._source.numbers) // BAD_ROWS_EVERY
         self._report.problems += order_problems(self._source.numbers, found)
         try:
             self._case.check(self._source.numbers)
