@@ -14,20 +14,32 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
 from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from spark_kafka_sink.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.support.devbroker.admin_requests import (
     APPEND,
+    BROKER,
+    BROKER_LOGGER,
     DELETE,
+    GROUP,
     SET,
     SUBTRACT,
     TOPIC,
     alter_configs,
+    alter_replica_log_dirs,
     create_partitions,
     delete_records,
     delete_topics,
     describe_configs,
+    describe_log_dirs,
     describe_producers,
+    describe_quorum,
+    describe_topic_partitions,
+    elect_leaders,
+    list_reassignments,
     list_transactions,
     offset_for_epoch,
+    reassign,
+    replace_configs,
 )
 from tests.support.devbroker.broker_asker import observe, sequenced
 from tests.support.devbroker.transactional_client import PRODUCE_TV1, TransactionalRequests
@@ -328,6 +340,264 @@ def patterns(broker):
     ]
 
 
+def directories(broker):
+    """Describe the directory of a broker, and move replicas to it and elsewhere."""
+    topic = broker.topic(2)
+    broker.produce(topic, GOOD)
+
+    def described(topics, version):
+        answer = broker.ask(describe_log_dirs(topics), version)
+        [directory] = answer.results
+        return (
+            answer.error_code,
+            directory.error_code,
+            directory.is_cordoned,
+            sorted(
+                (
+                    found.name == topic,
+                    [
+                        (p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
+                        for p in sorted(found.partitions, key=lambda p: p.partition_index)
+                    ],
+                )
+                for found in directory.topics
+                if found.name == topic or topics is not None
+            ),
+        )
+
+    def moved(path, topics):
+        answer = broker.ask(alter_replica_log_dirs(path, topics), 2)
+        return sorted(
+            (len(found.topic_name), p.partition_index, p.error_code)
+            for found in answer.results
+            for p in found.partitions
+        )
+
+    path = broker.ask(describe_log_dirs({}), 5).results[0].log_dir
+    wanted = {topic: [1, 1, 7], "no-such": [0]}
+    return [
+        *(described(None, version) for version in range(1, 6)),
+        described(wanted, 5),
+        described({}, 5),
+        moved(path, {topic: [0, 0, 7], "no-such": [0]}),
+        moved("/no-such", {topic: [0]}),
+        moved(path, {"x" * 230: [0]}),
+    ]
+
+
+def quorum(broker):
+    """Describe the controllers, and partitions that have none."""
+
+    def described(request, version):
+        answer = broker.ask(request, version)
+        return answer.error_code, [
+            (
+                found.topic_name,
+                [
+                    (
+                        p.partition_index,
+                        p.error_code,
+                        p.leader_id,
+                        p.leader_epoch,
+                        p.high_watermark > 0,
+                        [
+                            (
+                                voter.replica_id,
+                                voter.log_end_offset == p.high_watermark,
+                                voter.last_fetch_timestamp > 0,
+                                voter.last_caught_up_timestamp > 0,
+                            )
+                            for voter in p.current_voters
+                        ],
+                        p.observers,
+                    )
+                    for p in found.partitions
+                ],
+            )
+            for found in answer.topics
+        ]
+
+    return [
+        *(described(describe_quorum(), version) for version in range(3)),
+        described(describe_quorum("no-such", 0, 1), 2),
+        described(describe_quorum("__cluster_metadata", 1), 2),
+        described(describe_quorum("__cluster_metadata", 0, 0), 2),
+    ]
+
+
+def pages(broker):
+    """Describe the partitions of topics page by page."""
+    names = sorted(broker.topic(2) for _ in range(2))
+    first, second = names
+
+    def page(*topics, **more):
+        answer = broker.ask(describe_topic_partitions(*topics, **more), 0)
+        cursor = answer.next_cursor
+        return [
+            (
+                names.index(found.name) if found.name in names else found.name,
+                found.error_code,
+                found.is_internal,
+                found.topic_id == uuid.UUID(int=0),
+                found.topic_authorized_operations,
+                [
+                    (
+                        p.error_code,
+                        p.partition_index,
+                        p.leader_id,
+                        p.leader_epoch,
+                        p.replica_nodes,
+                        p.isr_nodes,
+                        p.eligible_leader_replicas,
+                        p.last_known_elr,
+                        p.offline_replicas,
+                    )
+                    for p in found.partitions
+                ],
+            )
+            for found in answer.topics
+        ], cursor and (names.index(cursor.topic_name), cursor.partition_index)
+
+    return [
+        page(first),
+        page(second, first, "a b", "a-missing-one", first, most=1),
+        page(second, first, most=2),
+        page(first, most=0, cursor=(first, 1)),
+        page(first, cursor=(second, 1)),
+        page(first, cursor=(first, 9)),
+        page(first, cursor=(first, -1)),
+        page("__cluster_metadata"),
+    ]
+
+
+def elections(broker):
+    """Elect leaders of partitions that have the right one, or do not exist."""
+    topic = broker.topic(2)
+
+    def elected(topics, election_type, version=2):
+        answer = broker.ask(elect_leaders(topics, election_type), version)
+        return answer.error_code, [
+            (found.topic == topic, [(p.partition_id, p.error_code) for p in found.partition_result])
+            for found in answer.replica_election_results
+            if topics is not None
+        ]
+
+    some = {topic: [0, 1, 7], "no-such": [0]}
+    return [
+        elected(some, 0, 0),
+        *(elected(some, kind, version) for kind in (0, 1, 5) for version in (1, 2)),
+        *(elected(None, kind) for kind in (0, 1, 5)),
+    ]
+
+
+def reassignments(broker):
+    """Move partitions to the same broker, and to others."""
+    topic = broker.topic(2)
+    moves = [
+        *(
+            (topic, 0, [1]),
+            (topic, 1, [1, 77]),
+            (topic, 7, [1]),
+            (topic, 1, []),
+            (topic, 1, [1, 1]),
+        ),
+        *(("no-such", 0, [1]), (topic, 0, None)),
+    ]
+
+    def moved(version, **more):
+        answer = broker.ask(reassign(*moves, **more), version)
+        return (
+            answer.error_code,
+            answer.allow_replication_factor_change,
+            [
+                (found.name == topic, [(p.partition_index, p.error_code) for p in found.partitions])
+                for found in answer.responses
+            ],
+        )
+
+    def listed(topics):
+        answer = broker.ask(list_reassignments(topics), 0)
+        return answer.error_code, answer.topics
+
+    some = {topic: [0, 9], "no-such": [0]}
+    return [moved(0), moved(1), moved(1, keep_factor=True), listed(None), listed(some)]
+
+
+def broker_settings(broker):
+    """Change settings of brokers, which are the defaults of topics, and reset them."""
+    topic = broker.topic()
+    name = "log.cleaner.min.compaction.lag.ms"
+
+    def described(resource, *keys):
+        request = describe_configs(resource, keys=keys, synonyms=True)
+        [result] = broker.ask(request, 4).results
+        return result.error_code, sorted(
+            (
+                *(config.name, config.value, config.read_only, config.config_source),
+                *(config.is_sensitive, config.config_type),
+                [(it.name, it.value, it.source) for it in config.synonyms],
+            )
+            for config in result.configs
+        )
+
+    def altered(resource, *configs, **more):
+        request = alter_configs((BROKER, resource, configs), **more)
+        return broker.ask(request, 1).responses[0].error_code
+
+    def look():
+        return [
+            described((TOPIC, topic), "min.compaction.lag.ms", "flush.ms", "cleanup.policy"),
+            described((BROKER, "1"), name, "log.flush.interval.ms", "log.cleanup.policy"),
+            described((BROKER, ""), name),
+        ]
+
+    notes = [
+        described((BROKER, "1"), "broker.id", "broker.rack", "log.roll.hours", "num.partitions"),
+        described((BROKER, "77"), name),
+        described((BROKER, "x"), name),
+        described((BROKER_LOGGER, ""), name),
+        described((BROKER_LOGGER, "77"), name),
+        described((GROUP, ""), name),
+        look(),
+        altered("", ("num.partitions", SET, "7")),
+        altered("", ("log.retention.hours", SET, "7")),
+        altered("1", (name, SET, "x")),
+        altered("1", (name, SET, None)),
+        altered("77", (name, SET, "1")),
+        altered("x", (name, SET, "1")),
+        altered("", (name, 9, "1")),
+        altered("", (name, APPEND, "1")),
+        altered("1", (name, SET, "1"), validate_only=True),
+        altered("", (name, SET, "1000")),
+        altered("1", (name, SET, "2000"), ("log.cleanup.policy", APPEND, "compact")),
+    ]
+    wait_for(lambda: described((TOPIC, topic), "min.compaction.lag.ms")[1][0][1] == "2000")
+    notes.append(look())
+    legacy = (TOPIC, topic, {"segment.ms": "5000"}), (BROKER, "1", {}), (BROKER_LOGGER, "1", {})
+    notes.append(altered("", (name, DELETE, None)))
+    for version in range(3):
+        answer = broker.ask(replace_configs(*legacy), version)
+        notes.append([response.error_code for response in answer.responses])
+    wait_for(lambda: described((TOPIC, topic), "min.compaction.lag.ms")[1][0][1] == "0")
+    wait_for(lambda: described((TOPIC, topic), "segment.ms")[1][0][1] == "5000")
+    return [*notes, look()]
+
+
+def resources(broker):
+    """List what has settings."""
+    topic = broker.topic()
+
+    def listed(*types, version=1):
+        answer = broker.ask(ListConfigResourcesRequest(resource_types=types), version)
+        return answer.error_code, [
+            (found.resource_type, found.resource_name == topic or found.resource_name)
+            for found in answer.config_resources
+            if found.resource_type != TOPIC or found.resource_name == topic
+        ]
+
+    return [listed(version=0), listed(), listed(TOPIC), listed(BROKER), listed(99)]
+
+
 SCENARIOS = [deletion, partitions, records, settings, epochs, cluster, transactions]
 
 
@@ -349,3 +619,12 @@ def test_admin_requests_get_the_same_answers_as_from_kafka(kafka, scenario):
 def test_patterns_filter_as_in_kafka(kafka_4):
     """Filters by pattern, which only the newest version supports, work as in Kafka."""
     check(kafka_4, patterns)
+
+
+NEWEST = [directories, quorum, pages, elections, reassignments, broker_settings, resources]
+
+
+@pytest.mark.parametrize("scenario", NEWEST, ids=lambda scenario: scenario.__name__)
+def test_the_cluster_is_described_and_changed_as_in_kafka(kafka_4, scenario):
+    """What older versions do not have, or answer differently, is answered as by the newest."""
+    check(kafka_4, scenario)

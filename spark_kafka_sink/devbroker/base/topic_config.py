@@ -8,6 +8,7 @@ Kafka's LogConfig.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -22,6 +23,17 @@ _CLEANUP_POLICIES = frozenset({"delete", "compact"})
 #: The settings without an attribute of the same name.
 _TIMESTAMP_TYPE = "message.timestamp.type"
 _COMPRESSION_TYPE = "compression.type"
+
+
+class ConfigType(IntEnum):
+    """The value types of Kafka's DescribeConfigsResponse.ConfigType."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +186,28 @@ _PARSERS: dict[str, Callable[[str], float | str]] = {
     "delete.retention.ms": _number(0, _MAX_INT64),
     "min.cleanable.dirty.ratio": _number(0, 1, float),
     "min.compaction.lag.ms": _number(0, _MAX_INT64),
+}
+
+#: The type of each setting.
+TOPIC_CONFIG_TYPES = {
+    "max.message.bytes": ConfigType.INT,
+    "message.timestamp.type": ConfigType.STRING,
+    "message.timestamp.before.max.ms": ConfigType.LONG,
+    "message.timestamp.after.max.ms": ConfigType.LONG,
+    "min.insync.replicas": ConfigType.INT,
+    "cleanup.policy": ConfigType.LIST,
+    "compression.type": ConfigType.STRING,
+    "retention.ms": ConfigType.LONG,
+    "retention.bytes": ConfigType.LONG,
+    "segment.bytes": ConfigType.INT,
+    "segment.ms": ConfigType.LONG,
+    "segment.index.bytes": ConfigType.INT,
+    "index.interval.bytes": ConfigType.INT,
+    "flush.messages": ConfigType.LONG,
+    "flush.ms": ConfigType.LONG,
+    "delete.retention.ms": ConfigType.LONG,
+    "min.cleanable.dirty.ratio": ConfigType.DOUBLE,
+    "min.compaction.lag.ms": ConfigType.LONG,
 }
 
 #: The other settings of Kafka's LogConfig, so that they are not reported as unknown.

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.base.server_config import topic_values
 from spark_kafka_sink.devbroker.base.timers import Timers
 from spark_kafka_sink.devbroker.base.topic_names import (
     COORDINATOR_PARTITIONS,
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
 #: Internal topics whose partition leaders are coordinators.
 _COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 _REPLICATION_FACTOR = 3
+NO_CONTROLLER = -1
+#: The name under which settings of all brokers are stored.
+_ALL_BROKERS = ""
 #: How many producer ids are reserved at once (ProducerIdsBlock).
 _PRODUCER_ID_BLOCK_SIZE = 1000
 
@@ -164,6 +168,13 @@ class ClusterState:
             cluster_id=cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         )
         self._next_producer_id = 0
+        #: The defaults of topics: those of the settings, and what was changed since.
+        self.topic_defaults = self.settings.topic_defaults
+        #: How often the controller has changed, and how many changes there have been to what it
+        #: manages. Both are counted from the start of the cluster.
+        self.controller_epoch = 0
+        self.metadata_offset = 0
+        self._last_controller_id = NO_CONTROLLER
         self.topic_index = Topics()
         self._changed: set[Hashable] = set()
         # Last: they take the fields above from this object.
@@ -188,6 +199,7 @@ class ClusterState:
                 self._stored = stored
             # The unused ids of the last block are skipped.
             self._next_producer_id = self._stored.next_producer_id
+            self.topic_defaults = self._changed_topic_defaults()
             self._load_topics()
             for name, log in self._coordinators.logs.items():
                 log.open(self._stored.internal_topic_ids[name], now)
@@ -234,7 +246,8 @@ class ClusterState:
                     name=name,
                     topic_id=topic.topic_id,
                     configs=topic.overrides,
-                    replicas=tuple(partition.replicas for partition in topic.partitions),
+                    # All brokers of a cluster start together, which ends reassignments.
+                    replicas=tuple(partition.leadership.target for partition in topic.partitions),
                 )
         self._store(replace(self._stored, topics=topics))
 
@@ -243,13 +256,48 @@ class ClusterState:
             with refused_if_disk_fails("the topics of the cluster cannot be stored"):
                 self.logs.data.write_cluster(stored)
         self._stored = stored
+        self.metadata_offset += 1
+
+    @property
+    def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings that were changed while brokers ran, by broker id; empty for all brokers."""
+        return self._stored.broker_configs
+
+    def configure_brokers(self, name: str, values: Mapping[str, str]) -> None:
+        """Replace the settings that were changed for a broker, or with an empty name for all.
+
+        They must be valid defaults of topics, by the names that brokers have for them. Raises
+        RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        configs = {**self.broker_configs, name: dict(values)}
+        self._store(
+            replace(
+                self._stored,
+                broker_configs={name: values for name, values in configs.items() if values},
+            )
+        )
+        self.topic_defaults = self._changed_topic_defaults()
+        for topic in self.topic_index:
+            topic.config = self.topic_defaults.with_values(topic.overrides)
+            for partition in topic.partitions:
+                self.logs.configure(partition.topic_partition, topic.config, self.timers.now)
+
+    def _changed_topic_defaults(self) -> TopicConfig:
+        names = [_ALL_BROKERS]
+        if len(self.broker_ids) == 1:
+            # Several brokers share their logs, which have one configuration.
+            names += map(str, self.broker_ids)
+        defaults = self.settings.topic_defaults
+        for name in names:
+            defaults = defaults.with_values(topic_values(self.broker_configs.get(name, {})))
+        return defaults
 
     def _load_topics(self) -> None:
         for stored in self._stored.topics.values():
             topic = Topic(
                 name=stored.name,
                 topic_id=stored.topic_id,
-                config=self.settings.topic_defaults.with_values(stored.configs),
+                config=self.topic_defaults.with_values(stored.configs),
                 overrides=dict(stored.configs),
             )
             for index, replicas in enumerate(stored.replicas):
@@ -271,7 +319,7 @@ class ClusterState:
     @property
     def controller_id(self) -> int:
         """The broker that handles requests to the controller, -1 while none runs."""
-        return min(self.nodes, default=-1)
+        return min(self.nodes, default=NO_CONTROLLER)
 
     @property
     def racks(self) -> dict[int, str]:
@@ -360,7 +408,7 @@ class ClusterState:
         Without a `config` it has the default settings with the `overrides`.
         """
         if config is None:
-            config = self.settings.topic_defaults.with_values(overrides or {})
+            config = self.topic_defaults.with_values(overrides or {})
         with self.change_topics() as changes:
             return changes.create_topic(
                 name,
@@ -387,6 +435,10 @@ class ClusterState:
     def fence(self, node_id: int, now: float) -> None:
         """Record that a broker has stopped, and elect other leaders where possible."""
         if self.nodes.pop(node_id, None) is not None:
+            for topic in self.topic_index:
+                for partition in topic.partitions:
+                    if node_id in partition.leadership.isr:
+                        partition.stopped[node_id] = partition.end_offset(node_id)
             self.elect(now)
 
     def leader(self, topic_partition: TopicPartition) -> int:
@@ -431,6 +483,45 @@ class ClusterState:
         partition.leadership.elect_uncleanly(node_id, self.nodes)
         self._leader_moved(partition)
 
+    def elect_preferred_leader(self, topic_partition: TopicPartition, now: float) -> None:
+        """Make the first replica of a partition its leader.
+
+        Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED if it is the leader
+        already, or PREFERRED_LEADER_NOT_AVAILABLE if it is not in sync.
+        """
+        leadership = self._find_leadership(topic_partition)
+        preferred = leadership.replicas[0] if leadership.replicas else NO_LEADER
+        if leadership.leader_id == preferred != NO_LEADER:
+            raise _not_needed()
+        if preferred not in leadership.isr:
+            raise RefusedError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                "The preferred leader was not available.",
+            )
+        self.move_leader(topic_partition, preferred, now)
+
+    def elect_any_leader(self, topic_partition: TopicPartition) -> None:
+        """Make a running replica the leader of a partition without a leader.
+
+        It was not in sync, so the records that it lacks are lost: those since its broker stopped.
+        Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED if there is a
+        leader, or ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica is running.
+        """
+        leadership = self._find_leadership(topic_partition)
+        if leadership.leader_id != NO_LEADER:
+            raise _not_needed()
+        running = [replica for replica in leadership.replicas if replica in self.nodes]
+        if not running or coordinates(topic_partition):
+            raise RefusedError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                "Eligible topic partition leaders are not available.",
+            )
+        partition = self.partition(topic_partition)
+        # One that was never in sync has nothing.
+        start, end = partition.log.log_start_offset, partition.log.high_watermark
+        end_offset = min(max(partition.stopped.get(running[0], start), start), end)
+        self.elect_unclean_leader(topic_partition, end_offset, running[0])
+
     def stop_replication(self, topic_partition: TopicPartition, node_id: int) -> None:
         """Make a follower lag: records that are appended from now on do not reach it.
 
@@ -457,12 +548,23 @@ class ClusterState:
 
     def elect(self, now: float) -> None:
         """Elect a running leader for every partition that needs one and can have one."""
+        if self.controller_id not in {NO_CONTROLLER, self._last_controller_id}:
+            self._last_controller_id = self.controller_id
+            self.controller_epoch += 1
+        self.metadata_offset += 1
         for topic in self.topic_index:
             for partition in topic.partitions:
                 if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):
                     self._leader_moved(partition)
         for name, index in self._coordinators.elect():
             self._coordinator_moved(name, index, now)
+
+    def replace_leadership(self, partition: Partition, leadership: Leadership) -> None:
+        """Set the leadership of a partition whose replicas were reassigned."""
+        has_moved = leadership.leader_epoch != partition.leader_epoch
+        partition.leadership = leadership
+        if has_moved:
+            self._leader_moved(partition)
 
     def _leader_moved(self, partition: Partition) -> None:
         partition.log.begin_leader_epoch(partition.leader_epoch)
@@ -534,3 +636,9 @@ class ClusterState:
                 raise RefusedError(code, refused.message) from refused
         self._next_producer_id += 1
         return producer_id
+
+
+def _not_needed() -> RefusedError:
+    return RefusedError(
+        ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+    )

@@ -10,7 +10,9 @@ leader to follow.
   leader", raises the leader epoch.
 - Replicas that leave while fewer than min.insync.replicas are in sync remain eligible (KIP-966):
   once no replica is in sync, only they may lead again, because only they surely have all records.
-- A test can elect an unclean leader, whose log lacks records; the others truncate theirs at once.
+- A test, or an administrator (ElectLeaders), can elect an unclean leader, whose log lacks records;
+  the others truncate theirs at once.
+- Reassigned replicas on running brokers replace the old ones at once; the others when they start.
 """
 
 from __future__ import annotations
@@ -46,6 +48,14 @@ class Leadership:
     isr: tuple[int, ...] = ()
     #: Replicas that are not in sync but may still become leader.
     eligible: frozenset[int] = frozenset()
+    #: The replicas that a reassignment adds and removes; both empty if none is in progress.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the reassignment that is in progress, or as they are."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @classmethod
     def begin(cls, replicas: tuple[int, ...], running: Container[int]) -> Self:
@@ -69,7 +79,45 @@ class Leadership:
         self.isr = () if leader_id == NO_LEADER else alive
         enough = len(self.isr) >= min(min_insync_replicas, len(self.replicas))
         self.eligible = frozenset() if enough else frozenset(known.difference(self.isr))
-        return self._lead(leader_id)
+        has_moved = self._lead(leader_id)
+        return self._complete_reassignment() or has_moved
+
+    def reassign(self, target: tuple[int, ...]) -> None:
+        """Begin to move to other replicas, the preferred leader first; `update` ends it.
+
+        The old replicas remain until all the new ones are in sync (KIP-455).
+        """
+        self.adding = tuple(sorted(set(target).difference(self.replicas)))
+        self.removing = tuple(sorted(set(self.replicas).difference(target)))
+        self.replicas = target + self.removing
+
+    def cancel_reassignment(self) -> None:
+        """Return to the old replicas. Raises ValueError if none of those is in sync."""
+        isr = tuple(replica for replica in self.isr if replica not in self.adding)
+        if not isr:
+            raise ValueError("it would require an unclean leader election")
+        self.replicas = tuple(replica for replica in self.replicas if replica not in self.adding)
+        self.adding = self.removing = ()
+        self._replace_isr(isr)
+
+    def _complete_reassignment(self) -> bool:
+        """Remove the old replicas if all the others are in sync; return whether that is so."""
+        target = self.target
+        if not (self.adding or self.removing) or not set(target).issubset(self.isr):
+            return False
+        removes = bool(self.removing)
+        self.replicas = target
+        self.adding = self.removing = ()
+        return self._replace_isr(target) if removes else False
+
+    def _replace_isr(self, isr: tuple[int, ...]) -> bool:
+        """Leave only some replicas in sync, with a new leader epoch; return True."""
+        self.isr = isr
+        self.eligible = self.eligible.intersection(self.replicas)
+        if self.leader_id not in isr:
+            self.leader_id = isr[0]
+        self.leader_epoch += 1
+        return True
 
     def move_to(self, node_id: int) -> bool:
         """Make another replica the leader; return whether it was not the leader already.
@@ -140,6 +188,8 @@ class Partition:
     log: PartitionLog = field(default_factory=PartitionLog)
     #: Followers that have stopped to replicate, each with the offset at which its log ends.
     lagging: dict[int, int] = field(default_factory=dict)
+    #: Replicas whose brokers have stopped, each with the offset at which its log ended then.
+    stopped: dict[int, int] = field(default_factory=dict)
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -182,6 +182,18 @@ class TopicChanges:
         """Plan to replace a topic's settings; `overrides` are those that were set explicitly."""
         self._planned[topic.name] = replace(topic, config=config, overrides=dict(overrides))
 
+    def reassign(self, topic: Topic, leaderships: Mapping[int, Leadership]) -> None:
+        """Plan to replace the leadership of partitions, by index, which has other replicas."""
+        self._planned[topic.name] = replace(
+            topic,
+            partitions=[
+                replace(partition, leadership=leaderships[partition.index])
+                if partition.index in leaderships
+                else partition
+                for partition in topic.partitions
+            ],
+        )
+
     def delete_topic(self, topic: Topic) -> None:
         """Plan to delete a topic and its records; files may be removed later."""
         self._planned[topic.name] = None
@@ -205,6 +217,9 @@ class TopicChanges:
                 topics.remove(topic)
                 deleted.append(topic)
             else:
+                for partition, new in zip(topic.partitions, planned.partitions, strict=False):
+                    if partition.leadership is not new.leadership:
+                        self._cluster.replace_leadership(partition, new.leadership)
                 topic.partitions.extend(planned.partitions[len(topic.partitions) :])
                 topic.overrides = planned.overrides
                 if topic.config != planned.config:

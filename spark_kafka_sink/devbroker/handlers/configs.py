@@ -1,13 +1,19 @@
-"""The settings of topics and brokers: DescribeConfigs and IncrementalAlterConfigs."""
+"""The settings of topics, brokers and groups: DescribeConfigs and ListConfigResources."""
 
 from __future__ import annotations
 
-from collections import Counter
-from enum import IntEnum
+import logging
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.server_config import (
+    HOURS,
+    OF_TOPIC_CONFIG,
+    SERVER_CONFIGS,
+    ServerConfig,
+)
+from spark_kafka_sink.devbroker.base.topic_config import TOPIC_CONFIG_TYPES, ConfigType
 from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -19,108 +25,92 @@ from spark_kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
+from spark_kafka_sink.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from spark_kafka_sink.devbroker.cluster.partition import Topic
-    from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
 
-#: All types of Kafka's ConfigResource.Type: topic, broker, broker logger, client metrics, group.
-_KAFKA_RESOURCE_TYPES = frozenset({2, 4, 8, 16, 32})
-_TOPIC, _BROKER = 2, 4
+#: Values of Kafka's ConfigResource.Type.
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+_KAFKA_RESOURCE_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 #: Values of Kafka's ConfigSource.
-_TOPIC_SOURCE, _DEFAULT_SOURCE = 1, 5
-#: Values of Kafka's AlterConfigOp.OpType.
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_TOPIC_SOURCE, _BROKER_SOURCE, _ALL_BROKERS_SOURCE, _STATIC_SOURCE, _DEFAULT_SOURCE = range(1, 6)
+_LOGGER_SOURCE = 6
+#: The name under which settings of all brokers are stored.
+ALL_BROKERS = ""
 _FIRST_VERSION_WITH_TYPES = 3
-
-
-class _ConfigType(IntEnum):
-    """The value types of Kafka's DescribeConfigsResponse.ConfigType."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-
-
-_TOPIC_CONFIG_TYPES = {
-    "max.message.bytes": _ConfigType.INT,
-    "message.timestamp.type": _ConfigType.STRING,
-    "message.timestamp.before.max.ms": _ConfigType.LONG,
-    "message.timestamp.after.max.ms": _ConfigType.LONG,
-    "min.insync.replicas": _ConfigType.INT,
-    "cleanup.policy": _ConfigType.LIST,
-    "compression.type": _ConfigType.STRING,
-    "retention.ms": _ConfigType.LONG,
-    "retention.bytes": _ConfigType.LONG,
-    "segment.bytes": _ConfigType.INT,
-    "segment.ms": _ConfigType.LONG,
-    "segment.index.bytes": _ConfigType.INT,
-    "index.interval.bytes": _ConfigType.INT,
-    "flush.messages": _ConfigType.LONG,
-    "flush.ms": _ConfigType.LONG,
-    "delete.retention.ms": _ConfigType.LONG,
-    "min.cleanable.dirty.ratio": _ConfigType.DOUBLE,
-    "min.compaction.lag.ms": _ConfigType.LONG,
+_FIRST_VERSION_WITH_RESOURCE_TYPES = 1
+_LOGGER_TYPE = 0
+#: Kafka's defaults of what distinguishes brokers.
+_IDENTITY_DEFAULTS = {"broker.id": "-1"}
+#: The names that Kafka has for Python's levels.
+_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+#: The settings of groups, and the brokers' settings that are their defaults.
+_OF_GROUPS = {
+    f"consumer.{name}": f"group.consumer.{name}"
+    for name in ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms")
 }
 
 
-#: The types of the broker's settings that are not integers.
-_BROKER_CONFIG_TYPES = {
-    "auto.create.topics.enable": _ConfigType.BOOLEAN,
-    "log.message.timestamp.after.max.ms": _ConfigType.LONG,
-    "log.message.timestamp.before.max.ms": _ConfigType.LONG,
-    "log.message.timestamp.type": _ConfigType.STRING,
-}
+class _Value(NamedTuple):
+    """A value of a setting, or of the one from which it comes."""
 
-
-def _find_topic(context: RequestContext, name: str) -> Topic:
-    """Raise RefusedError with INVALID_TOPIC_EXCEPTION or UNKNOWN_TOPIC_OR_PARTITION."""
-    validate_topic_name(name)
-    topic = context.cluster.topic(name)
-    if topic is None:
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
-    return topic
-
-
-def _named(resource: DescribeConfigsResource | AlterConfigsResource) -> dict[str, Any]:
-    return {
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-    }
+    name: str
+    value: str
+    source: int
 
 
 class _Setting(NamedTuple):
-    """A setting with its values and their sources, the effective value first."""
+    """A setting, with all values that it might have, the effective one first."""
 
     name: str
-    config_type: _ConfigType
-    values: tuple[tuple[str, int], ...]
+    config_type: int
+    value: str | None
     read_only: bool
+    synonyms: tuple[_Value, ...]
+    #: Where the value comes from if there are no synonyms.
+    source: int = _DEFAULT_SOURCE
+
+
+def find_topic(context: RequestContext, name: str) -> Topic:
+    """Raise RefusedError with INVALID_TOPIC_EXCEPTION or UNKNOWN_TOPIC_OR_PARTITION."""
+    validate_topic_name(name)
+    return context.cluster.existing_topic(name)
+
+
+def check_node_id(context: RequestContext, name: str) -> None:
+    """Raise RefusedError with INVALID_REQUEST unless a name is the id of this broker."""
+    try:
+        node_id = int(name)
+    except ValueError:
+        problem = f"Broker id must be an integer, but it is: {name}"
+    else:
+        if node_id == context.node_id:
+            return
+        problem = f"Unexpected broker id, expected {context.node_id}, but received {name}"
+    raise RefusedError(ErrorCode.INVALID_REQUEST, problem)
 
 
 @handles(DescribeConfigsRequest)
 def describe_configs(
     context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Describe the settings of topics and brokers (DescribeConfigs 1-4).
+    """Describe the settings of topics, brokers, loggers and groups (DescribeConfigs 1-4).
 
-    A topic has the settings that the broker supports (see `topic_config`), each with the source of
-    its value; a broker has those of `BrokerSettings` that Kafka has too, all read-only. Another
-    broker, or a type of resource that this broker does not support, gets INVALID_REQUEST; a type
-    that Kafka does not have fails the whole request with it. A response has about as many settings
-    as a request may have elements (`request_max_elements`); resources beyond that get
+    A topic has the settings that the broker supports (see `topic_config`), a broker those of
+    `BrokerSettings` that Kafka has too (see `server_config`), each with the source of its value,
+    and the empty name stands for what was set for all brokers while they ran. A broker's loggers
+    are Python's. All groups have the same settings.
+
+    Another broker, or a type of resource that this broker does not support, gets INVALID_REQUEST; a
+    type that Kafka does not have fails the whole request with it. A response has about as many
+    settings as a request may have elements (`request_max_elements`); resources beyond that get
     POLICY_VIOLATION.
     """
     for resource in request.resources:
@@ -144,6 +134,13 @@ def describe_configs(
     return DescribeConfigsResponse(results=tuple(results))
 
 
+def _named(resource: DescribeConfigsResource) -> dict[str, Any]:
+    return {
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+
+
 def _describe(
     context: RequestContext,
     request: DescribeConfigsRequest,
@@ -156,7 +153,8 @@ def _describe(
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION, "the response is full: request this resource again"
         )
-    names = resource.configuration_keys
+    # An empty list requests all settings, too, as in Kafka.
+    names = resource.configuration_keys or None
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -164,13 +162,13 @@ def _describe(
         configs=tuple(
             DescribeConfigsResourceResult(
                 name=setting.name,
-                value=setting.values[0][0],
+                value=setting.value,
                 read_only=setting.read_only,
-                config_source=setting.values[0][1],
+                config_source=setting.synonyms[0].source if setting.synonyms else setting.source,
                 is_sensitive=False,
                 synonyms=tuple(
-                    DescribeConfigsSynonym(name=setting.name, value=value, source=source)
-                    for value, source in setting.values
+                    DescribeConfigsSynonym(name=name, value=value, source=source)
+                    for name, value, source in setting.synonyms
                 )
                 if request.include_synonyms
                 else (),
@@ -186,167 +184,177 @@ def _describe(
 
 
 def _settings(context: RequestContext, resource_type: int, name: str) -> list[_Setting]:
-    if resource_type == _TOPIC:
+    if resource_type == TOPIC:
         return _topic_settings(context, name)
-    if resource_type == _BROKER:
-        if name not in {"", str(context.node_id)}:
-            raise RefusedError(
-                ErrorCode.INVALID_REQUEST, f"this is broker {context.node_id}, not {name!r}"
-            )
-        return _broker_settings(context)
+    if resource_type == BROKER:
+        if name == ALL_BROKERS:
+            return _settings_of_all_brokers(context)
+        check_node_id(context, name)
+        return [*_broker_settings(context), *_identity(context)]
+    if resource_type == BROKER_LOGGER:
+        check_node_id(context, name)
+        return list(_loggers())
+    if resource_type == GROUP and name:
+        return _group_settings(context)
     raise RefusedError(
         ErrorCode.INVALID_REQUEST, f"this broker does not support resource type {resource_type}"
     )
 
 
 def _topic_settings(context: RequestContext, name: str) -> list[_Setting]:
-    topic = _find_topic(context, name)
-    defaults = context.settings.topic_defaults.effective_values()
+    topic = find_topic(context, name)
     return [
         _Setting(
             name=key,
-            config_type=_TOPIC_CONFIG_TYPES[key],
-            values=((value, _TOPIC_SOURCE), (defaults[key], _DEFAULT_SOURCE))
-            if key in topic.overrides
-            else ((value, _DEFAULT_SOURCE),),
+            config_type=TOPIC_CONFIG_TYPES[key],
+            value=value,
             read_only=False,
+            synonyms=(
+                *([_Value(key, value, _TOPIC_SOURCE)] if key in topic.overrides else []),
+                *_synonyms(context, OF_TOPIC_CONFIG[key]),
+            ),
         )
         for key, value in topic.config.effective_values().items()
     ]
 
 
+def _synonyms(context: RequestContext, config: ServerConfig) -> list[_Value]:
+    """Return the values that a setting of this broker might have, the effective one first."""
+    name, configs = config.name, context.cluster.broker_configs
+    values = [
+        _Value(name, configs[resource][name], source)
+        for resource, source in (
+            (str(context.node_id), _BROKER_SOURCE),
+            (ALL_BROKERS, _ALL_BROKERS_SOURCE),
+        )
+        if name in configs.get(resource, {})
+    ]
+    static = config.value(context.settings, context.settings.topic_defaults)
+    if static not in {None, config.default}:
+        values.append(_Value(name, str(static), _STATIC_SOURCE))
+    if config.default is not None:
+        values.append(_Value(name, config.default, _DEFAULT_SOURCE))
+    elif values and (hours := name.removesuffix("ms") + "hours") in HOURS:
+        values.append(_Value(hours, HOURS[hours], _DEFAULT_SOURCE))
+    return values
+
+
 def _broker_settings(context: RequestContext) -> list[_Setting]:
-    settings = context.settings
-    defaults = settings.topic_defaults.effective_values()
-    values: dict[str, int | str] = {
-        "auto.create.topics.enable": str(settings.auto_create_topics).lower(),
-        "fetch.max.bytes": settings.fetch_max_bytes,
-        "group.initial.rebalance.delay.ms": settings.group_initial_rebalance_delay_ms,
-        "group.consumer.assignment.interval.ms": settings.group_consumer_assignment_interval_ms,
-        "group.consumer.heartbeat.interval.ms": settings.group_consumer_heartbeat_interval_ms,
-        "group.consumer.max.size": settings.group_consumer_max_size,
-        "group.consumer.session.timeout.ms": settings.group_consumer_session_timeout_ms,
-        "group.max.session.timeout.ms": settings.group_max_session_timeout_ms,
-        "group.max.size": settings.group_max_size,
-        "group.min.session.timeout.ms": settings.group_min_session_timeout_ms,
-        "log.message.timestamp.after.max.ms": defaults["message.timestamp.after.max.ms"],
-        "log.message.timestamp.before.max.ms": defaults["message.timestamp.before.max.ms"],
-        "log.message.timestamp.type": defaults["message.timestamp.type"],
-        "message.max.bytes": defaults["max.message.bytes"],
-        "min.insync.replicas": defaults["min.insync.replicas"],
-        "num.partitions": settings.num_partitions,
-        "offset.metadata.max.bytes": settings.offset_metadata_max_bytes,
-        "producer.id.expiration.ms": settings.producer_id_expiration_ms,
-        "socket.request.max.bytes": settings.socket_request_max_bytes,
-        "transaction.max.timeout.ms": settings.transaction_max_timeout_ms,
-        "transactional.id.expiration.ms": settings.transactional_id_expiration_ms,
-    }
+    settings = []
+    for config in SERVER_CONFIGS.values():
+        synonyms = tuple(_synonyms(context, config))
+        value = synonyms[0].value if synonyms else None
+        settings.append(_Setting(config.name, config.type, value, not config.is_dynamic, synonyms))
+    settings += [
+        _Setting(
+            name,
+            ConfigType.INT,
+            value,
+            read_only=True,
+            synonyms=(_Value(name, value, _DEFAULT_SOURCE),),
+        )
+        for name, value in HOURS.items()
+    ]
+    return settings
+
+
+def _settings_of_all_brokers(context: RequestContext) -> list[_Setting]:
     return [
         _Setting(
             name=name,
-            config_type=_BROKER_CONFIG_TYPES.get(name, _ConfigType.INT),
-            values=((str(value), _DEFAULT_SOURCE),),
-            read_only=True,
+            config_type=SERVER_CONFIGS[name].type,
+            value=value,
+            read_only=False,
+            synonyms=(_Value(name, value, _ALL_BROKERS_SOURCE),),
         )
-        for name, value in values.items()
+        for name, value in context.cluster.broker_configs.get(ALL_BROKERS, {}).items()
     ]
 
 
-@handles(IncrementalAlterConfigsRequest)
-def incremental_alter_configs(
-    context: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
-    """Change the settings of topics, all of a topic's or none (IncrementalAlterConfigs 0-1).
+def _identity(context: RequestContext) -> list[_Setting]:
+    """Return what distinguishes the broker from others: its id, addresses, directory and rack."""
+    cluster, node_id = context.cluster, str(context.node_id)
+    listeners = cluster.other_addresses or {"PLAINTEXT": cluster.nodes}
+    addresses = ",".join(
+        f"{name}://{nodes[context.node_id].host}:{nodes[context.node_id].port}"
+        for name, nodes in listeners.items()
+        if context.node_id in nodes
+    )
+    rack = cluster.racks.get(context.node_id)
+    static: list[tuple[str, ConfigType, str | None]] = [
+        ("advertised.listeners", ConfigType.LIST, addresses),
+        ("broker.id", ConfigType.INT, node_id),
+        ("broker.rack", ConfigType.STRING, rack),
+        ("log.dirs", ConfigType.LIST, cluster.logs.location),
+        ("node.id", ConfigType.INT, node_id),
+        ("process.roles", ConfigType.LIST, "broker,controller"),
+    ]
+    settings = []
+    for name, config_type, value in static:
+        synonyms = [] if value is None else [_Value(name, value, _STATIC_SOURCE)]
+        if name in _IDENTITY_DEFAULTS:
+            synonyms.append(_Value(name, _IDENTITY_DEFAULTS[name], _DEFAULT_SOURCE))
+        settings.append(
+            _Setting(name, config_type, value, read_only=True, synonyms=tuple(synonyms))
+        )
+    return settings
 
-    The changes of a request are written to disk at once; if that fails, nothing has changed and
-    each topic gets KAFKA_STORAGE_ERROR.
 
-    A value is set, deleted (reset to the default) or, for lists, appended to or subtracted from. A
-    value that `topic_config` does not accept gets INVALID_CONFIG. A setting that occurs twice, a
-    null value, a resource that occurs twice and a resource that is not a topic get INVALID_REQUEST:
-    a broker's settings are fixed when it starts. An unknown operation gets UNKNOWN_SERVER_ERROR.
+def _loggers() -> Iterator[_Setting]:
+    names = sorted(
+        name
+        for name, logger in logging.root.manager.loggerDict.items()
+        if isinstance(logger, logging.Logger) and name.startswith("spark_kafka_sink.devbroker")
+    )
+    for name in ("root", *names):
+        logger = logging.root if name == "root" else logging.getLogger(name)
+        level = logging.getLevelName(logger.getEffectiveLevel())
+        yield _Setting(
+            name=name,
+            config_type=_LOGGER_TYPE,
+            value=_LEVELS.get(level, level),
+            read_only=True,
+            synonyms=(),
+            source=_LOGGER_SOURCE,
+        )
+
+
+def _group_settings(context: RequestContext) -> list[_Setting]:
+    settings = []
+    for name, of_brokers in _OF_GROUPS.items():
+        config = SERVER_CONFIGS[of_brokers]
+        synonyms = tuple(_synonyms(context, config))
+        settings.append(
+            _Setting(name, config.type, synonyms[0].value, read_only=True, synonyms=synonyms)
+        )
+    return settings
+
+
+@handles(ListConfigResourcesRequest)
+def list_config_resources(
+    context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """List what has settings: brokers, their loggers, and topics (ListConfigResources 0-1).
+
+    Version 0 lists subscriptions to client metrics only, of which there are none, and groups have
+    no settings of their own. An unknown type gets UNSUPPORTED_VERSION.
     """
-    times = Counter(map(_key, request.resources))
-    responses: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
-    altered: list[AlterConfigsResource] = []
-
-    def refuse(resource: AlterConfigsResource, refused: RefusedError) -> None:
-        responses[_key(resource)] = context.failed(
-            AlterConfigsResourceResponse, refused, **_named(resource)
-        )
-
-    try:
-        with context.cluster.change_topics() as changes:
-            for resource in request.resources:
-                try:
-                    if times[_key(resource)] > 1:
-                        raise _bad_request("Each resource must appear at most once.")
-                    _alter(context, changes, resource, validate_only=request.validate_only)
-                except RefusedError as refused:
-                    refuse(resource, refused)
-                else:
-                    responses[_key(resource)] = AlterConfigsResourceResponse(
-                        error_code=ErrorCode.NONE, error_message=None, **_named(resource)
-                    )
-                    altered.append(resource)
-    except RefusedError as refused:
-        for resource in altered:
-            refuse(resource, refused)
-    return IncrementalAlterConfigsResponse(responses=tuple(responses.values()))
-
-
-def _key(resource: AlterConfigsResource) -> tuple[int, str]:
-    return resource.resource_type, resource.resource_name
-
-
-def _alter(
-    context: RequestContext,
-    changes: TopicChanges,
-    resource: AlterConfigsResource,
-    *,
-    validate_only: bool,
-) -> None:
-    if resource.resource_type != _TOPIC:
-        raise _bad_request(f"settings of resource type {resource.resource_type} cannot be changed")
-    if len({config.name for config in resource.configs}) < len(resource.configs):
-        raise _bad_request("Error due to duplicate config keys")
-    topic = _find_topic(context, resource.resource_name)
-    overrides = dict(topic.overrides)
-    present = topic.config.effective_values()
-    for config in resource.configs:
-        value = _changed(config, present.get(config.name, ""))
-        if value is None:
-            overrides.pop(config.name, None)
-        else:
-            overrides[config.name] = value
-    altered = context.settings.topic_defaults.with_values(overrides)
-    if not validate_only:
-        changes.configure_topic(topic, altered, overrides)
-
-
-def _changed(config: AlterableConfig, present: str) -> str | None:
-    """Return a setting's new value, None for the default. Raises RefusedError."""
-    if config.config_operation == _DELETE:
-        return None
-    if config.value is None:
-        raise _bad_request(f"Null value not supported for : {config.name}")
-    if config.config_operation == _SET:
-        return config.value
-    if config.config_operation not in {_APPEND, _SUBTRACT}:
-        # Kafka has no specific error for this.
+    if context.version < _FIRST_VERSION_WITH_RESOURCE_TYPES:
+        return ListConfigResourcesResponse(config_resources=())
+    types = frozenset(request.resource_types) or _KAFKA_RESOURCE_TYPES
+    if not types <= _KAFKA_RESOURCE_TYPES:
         raise RefusedError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown operation {config.config_operation}"
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Unsupported resource type {min(types - _KAFKA_RESOURCE_TYPES)}",
         )
-    if _TOPIC_CONFIG_TYPES.get(config.name) is not _ConfigType.LIST:
-        raise RefusedError(
-            ErrorCode.INVALID_CONFIG, f"{config.name} is not a list: set or delete it"
+    brokers = [str(node_id) for node_id in sorted(context.nodes)]
+    resources = [(BROKER_LOGGER, name) for name in brokers]
+    resources += [(BROKER, name) for name in brokers]
+    resources += [(TOPIC, topic.name) for topic in context.cluster.topics]
+    return ListConfigResourcesResponse(
+        config_resources=tuple(
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type, name in resources
+            if resource_type in types
         )
-    items = [item for item in present.split(",") if item]
-    values = [item for item in config.value.split(",") if item]
-    if config.config_operation == _APPEND:
-        return ",".join(items + [item for item in values if item not in items])
-    return ",".join(item for item in items if item not in values)
-
-
-def _bad_request(message: str) -> RefusedError:
-    return RefusedError(ErrorCode.INVALID_REQUEST, message)
+    )

@@ -54,7 +54,7 @@ def operations(*acl_operations: int) -> int:
 
 
 #: Read, write, create, delete, alter, describe, describe configs and alter configs.
-_ALL_TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
+ALL_TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
 #: Create, alter, describe, cluster action, describe configs, alter configs and idempotent write.
 _ALL_CLUSTER_OPERATIONS = operations(5, 7, 8, 9, 10, 11, 12)
 
@@ -155,7 +155,7 @@ def _named_topics(context: RequestContext, request: MetadataRequest) -> list[Met
                         changes.create_topic(
                             name,
                             partitions=context.settings.num_partitions,
-                            config=context.settings.topic_defaults,
+                            config=context.cluster.topic_defaults,
                         )
                         created.append(name)
                         tried += 1
@@ -178,7 +178,7 @@ def _topic(
         context.version >= _FIRST_VERSION_WITH_TOPIC_OPERATIONS
         and request.include_topic_authorized_operations
     ):
-        operations = _ALL_TOPIC_OPERATIONS
+        operations = ALL_TOPIC_OPERATIONS
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,

@@ -9,16 +9,21 @@ from spark_kafka_sink.devbroker.handlers.handler import Handler
 
 #: The modules with handlers.
 _SUBJECTS = (
+    "alter_configs",
     "api_versions",
     "committed_offsets",
     "configs",
     "fetch",
     "group_membership",
     "groups",
+    "leaders",
+    "log_dirs",
     "log_offsets",
     "metadata",
     "produce",
+    "quorum",
     "refused_apis",
+    "topic_partitions",
     "topics",
     "transactions",
 )

@@ -184,7 +184,7 @@ def _config(context: RequestContext, topic: CreatableTopic) -> TopicConfig:
             ErrorCode.INVALID_CONFIG,
             f"Null value not supported for topic configs: {','.join(nulls)}",
         )
-    return context.settings.topic_defaults.with_values(values)
+    return context.cluster.topic_defaults.with_values(values)
 
 
 def _partitions_and_replicas(

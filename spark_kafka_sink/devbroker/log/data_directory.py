@@ -16,6 +16,7 @@ the response to a change is sent:
 
     {"version": 1, "cluster_id": "...", "next_producer_id": 1000,
      "internal_topic_ids": {"__consumer_offsets": "<uuid>", ...},
+     "broker_configs": {"": {...}, "1": {...}},
      "topics": [{"name": "orders", "id": "<uuid>", "configs": {...}, "replicas": [[1], [1]]}]}
 
 Producer ids below `next_producer_id` may have been assigned. A directory with other files in it but
@@ -159,6 +160,8 @@ class StoredCluster:
     internal_topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     #: By name.
     topics: Mapping[str, StoredTopic] = field(default_factory=dict)
+    #: Settings that were changed while brokers ran, by the broker's id; empty for all brokers.
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class DataDirectory:
@@ -231,6 +234,9 @@ class DataDirectory:
             "next_producer_id": cluster.next_producer_id,
             "internal_topic_ids": {
                 name: str(topic_id) for name, topic_id in cluster.internal_topic_ids.items()
+            },
+            "broker_configs": {
+                name: dict(configs) for name, configs in cluster.broker_configs.items()
             },
             "topics": [
                 {
@@ -376,6 +382,11 @@ def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
                 replicas=tuple(tuple(map(int, replicas)) for replicas in topic["replicas"]),
             )
             for topic in content["topics"]
+        },
+        broker_configs={
+            str(name): {str(key): str(value) for key, value in configs.items()}
+            # Directories of earlier releases have none.
+            for name, configs in content.get("broker_configs", {}).items()
         },
     )
 

@@ -21,6 +21,7 @@ After anything but a successful `close`, `open` recovers every log from its reco
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
@@ -58,6 +59,8 @@ _LOST = {
     GROUP_METADATA_TOPIC: f"Later offset commits are lost: check where groups resume. {_RESTORE}",
     TRANSACTION_STATE_TOPIC: f"Later changes of transactional ids are lost. {_RESTORE}",
 }
+#: The name of the directory of a broker that has none.
+IN_MEMORY = "/memory"
 _CHECKPOINT_INTERVAL_MS = 60_000
 _MIN_FLUSH_INTERVAL_MS = 10
 _RETENTION_INTERVAL_SECONDS = 300.0
@@ -87,6 +90,21 @@ class LogManager:
     def is_durable(self) -> bool:
         """Whether logs are stored in a directory."""
         return self._path is not None
+
+    @property
+    def location(self) -> str:
+        """The absolute path of the directory, or what stands for it in memory."""
+        return IN_MEMORY if self._path is None else str(self._path.absolute())
+
+    def space(self) -> tuple[int, int]:
+        """Return the total and the usable bytes of the disk; -1 for both in memory.
+
+        Raises OSError.
+        """
+        if self._path is None:
+            return -1, -1
+        space = os.statvfs(self._path)
+        return space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
 
     @property
     def partitions(self) -> set[TopicPartition]:

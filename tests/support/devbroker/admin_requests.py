@@ -4,6 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.protocol.messages.alter_configs import (
+    AlterableConfig as ReplacingConfig,
+)
+from spark_kafka_sink.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+)
+from spark_kafka_sink.protocol.messages.alter_configs import (
+    AlterConfigsResource as ReplacingResource,
+)
+from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from spark_kafka_sink.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from spark_kafka_sink.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -19,14 +38,39 @@ from spark_kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from spark_kafka_sink.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
 from spark_kafka_sink.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     TopicRequest,
+)
+from spark_kafka_sink.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    RequestedPartitionData,
+    RequestedTopicData,
+)
+from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+)
+from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
+    TopicRequest as DescribedTopic,
+)
+from spark_kafka_sink.protocol.messages.elect_leaders import (
+    PREFERRED,
+    ElectLeadersRequest,
+    TopicPartitions,
 )
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
+)
+from spark_kafka_sink.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
 )
 from spark_kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest
 from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
@@ -40,7 +84,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Sequence
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -171,5 +215,116 @@ def offset_for_epoch(
                     ),
                 ),
             ),
+        ),
+    )
+
+
+def replace_configs(
+    *resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False
+) -> AlterConfigsRequest:
+    """Create a request to replace all configs: (resource type, name, {config: value})."""
+    return AlterConfigsRequest(
+        resources=tuple(
+            ReplacingResource(
+                resource_type=resource_type,
+                resource_name=name,
+                configs=tuple(ReplacingConfig(name=key, value=configs[key]) for key in configs),
+            )
+            for resource_type, name, configs in resources
+        ),
+        validate_only=validate_only,
+    )
+
+
+def describe_log_dirs(topics: dict[str, Sequence[int]] | None = None) -> DescribeLogDirsRequest:
+    """Create a request for the directories of a broker."""
+    return DescribeLogDirsRequest(
+        topics=None
+        if topics is None
+        else tuple(
+            DescribableLogDirTopic(topic=name, partitions=tuple(indexes))
+            for name, indexes in topics.items()
+        )
+    )
+
+
+def alter_replica_log_dirs(
+    path: str, topics: dict[str, Sequence[int]]
+) -> AlterReplicaLogDirsRequest:
+    """Create a request to move replicas to a directory."""
+    moved = tuple(
+        AlterReplicaLogDirTopic(name=name, partitions=tuple(indexes))
+        for name, indexes in topics.items()
+    )
+    return AlterReplicaLogDirsRequest(dirs=(AlterReplicaLogDir(path=path, topics=moved),))
+
+
+def describe_quorum(topic: str = "__cluster_metadata", *partitions: int) -> DescribeQuorumRequest:
+    """Create a request for the replicas of the metadata, or of other partitions."""
+    requested = tuple(RequestedPartitionData(partition_index=index) for index in partitions or (0,))
+    return DescribeQuorumRequest(
+        topics=(RequestedTopicData(topic_name=topic, partitions=requested),)
+    )
+
+
+def describe_topic_partitions(
+    *topics: str, most: int = 2000, cursor: tuple[str, int] | None = None
+) -> DescribeTopicPartitionsRequest:
+    """Create a request for a page of partitions."""
+    return DescribeTopicPartitionsRequest(
+        topics=tuple(DescribedTopic(name=name) for name in topics),
+        response_partition_limit=most,
+        cursor=cursor and Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+    )
+
+
+def elect_leaders(
+    topics: dict[str, Sequence[int]] | None, election_type: int = PREFERRED
+) -> ElectLeadersRequest:
+    """Create a request for elections of partitions, or of all."""
+    return ElectLeadersRequest(
+        election_type=election_type,
+        topic_partitions=None
+        if topics is None
+        else tuple(
+            TopicPartitions(topic=name, partitions=tuple(indexes))
+            for name, indexes in topics.items()
+        ),
+        timeout_ms=10_000,
+    )
+
+
+def reassign(
+    *partitions: tuple[str, int, Sequence[int] | None], keep_factor: bool = False
+) -> AlterPartitionReassignmentsRequest:
+    """Create a request to move partitions: (topic, partition, brokers)."""
+    return AlterPartitionReassignmentsRequest(
+        timeout_ms=10_000,
+        allow_replication_factor_change=not keep_factor,
+        topics=tuple(
+            ReassignableTopic(
+                name=topic,
+                partitions=(
+                    ReassignablePartition(
+                        partition_index=index, replicas=None if ids is None else tuple(ids)
+                    ),
+                ),
+            )
+            for topic, index, ids in partitions
+        ),
+    )
+
+
+def list_reassignments(
+    topics: dict[str, Sequence[int]] | None = None,
+) -> ListPartitionReassignmentsRequest:
+    """Create a request for the moves of partitions, or of all."""
+    return ListPartitionReassignmentsRequest(
+        timeout_ms=10_000,
+        topics=None
+        if topics is None
+        else tuple(
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=tuple(indexes))
+            for name, indexes in topics.items()
         ),
     )

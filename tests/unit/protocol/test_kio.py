@@ -46,6 +46,8 @@ KIO_NAMES = {
     "AlterPartitionRequestTopic": "TopicData",
     "AlterPartitionResponsePartition": "PartitionData",
     "AlterPartitionResponseTopic": "TopicData",
+    "RequestedPartitionData": "PartitionData",
+    "RequestedTopicData": "TopicData",
 }
 
 

@@ -188,15 +188,23 @@ def test_the_header_of_an_unsupported_version_is_decoded():
 
 def test_a_request_of_an_unsupported_api_is_refused():
     """A Kafka API without messages here raises UnsupportedVersionError in every direction."""
-    frame = bytes.fromhex("002b 0000 00000007 ffff")  # ElectLeaders
-    with pytest.raises(UnsupportedVersionError, match="the ELECT_LEADERS API is not supported"):
+    frame = bytes.fromhex("0026 0001 00000007 ffff")  # CreateDelegationToken
+    with pytest.raises(
+        UnsupportedVersionError, match="the CREATE_DELEGATION_TOKEN API is not supported"
+    ):
         decode_request(frame)
-    with pytest.raises(UnsupportedVersionError, match="the ELECT_LEADERS API is not supported"):
-        decode_response(ApiKey.ELECT_LEADERS, 0, bytes(8))
-    with pytest.raises(UnsupportedVersionError, match="the ELECT_LEADERS API is not supported"):
-        request_class(ApiKey.ELECT_LEADERS)
-    with pytest.raises(UnsupportedVersionError, match="the ELECT_LEADERS API is not supported"):
-        response_class(ApiKey.ELECT_LEADERS)
+    with pytest.raises(
+        UnsupportedVersionError, match="the CREATE_DELEGATION_TOKEN API is not supported"
+    ):
+        decode_response(ApiKey.CREATE_DELEGATION_TOKEN, 0, bytes(8))
+    with pytest.raises(
+        UnsupportedVersionError, match="the CREATE_DELEGATION_TOKEN API is not supported"
+    ):
+        request_class(ApiKey.CREATE_DELEGATION_TOKEN)
+    with pytest.raises(
+        UnsupportedVersionError, match="the CREATE_DELEGATION_TOKEN API is not supported"
+    ):
+        response_class(ApiKey.CREATE_DELEGATION_TOKEN)
 
 
 @pytest.mark.parametrize("number", [-1, 93, 0x4745])

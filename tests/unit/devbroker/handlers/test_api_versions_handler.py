@@ -65,6 +65,15 @@ def test_every_version_lists_all_apis(version):
         ApiKey.DESCRIBE_ACLS: (1, 3),
         ApiKey.CREATE_ACLS: (1, 3),
         ApiKey.DELETE_ACLS: (1, 3),
+        ApiKey.ALTER_CONFIGS: (0, 2),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: (1, 2),
+        ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
+        ApiKey.ELECT_LEADERS: (0, 2),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+        ApiKey.DESCRIBE_QUORUM: (0, 2),
+        ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     } == ranges(response)
 
 
@@ -130,7 +139,7 @@ def test_an_unsupported_version_closes_the_connection(api_key, version):
         decode(api_key, version, b"\0" * 20)
 
 
-@pytest.mark.parametrize("api_key", [ApiKey.ELECT_LEADERS, ApiKey.DESCRIBE_QUORUM])
+@pytest.mark.parametrize("api_key", [ApiKey.UPDATE_FEATURES, ApiKey.CREATE_DELEGATION_TOKEN])
 def test_an_unsupported_api_closes_the_connection(api_key):
     """A Kafka API that this broker does not implement gets no response."""
     with pytest.raises(CloseConnectionError):

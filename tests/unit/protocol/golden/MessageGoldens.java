@@ -58,6 +58,11 @@ public class MessageGoldens {
             ApiKeys.OFFSET_DELETE, ApiKeys.CONSUMER_GROUP_DESCRIBE,
             ApiKeys.CONSUMER_GROUP_HEARTBEAT, ApiKeys.ALTER_PARTITION,
             ApiKeys.BROKER_REGISTRATION, ApiKeys.BROKER_HEARTBEAT, ApiKeys.ALLOCATE_PRODUCER_IDS,
+            ApiKeys.ALTER_CONFIGS, ApiKeys.ALTER_REPLICA_LOG_DIRS,
+            ApiKeys.DESCRIBE_LOG_DIRS, ApiKeys.ELECT_LEADERS,
+            ApiKeys.ALTER_PARTITION_REASSIGNMENTS, ApiKeys.LIST_PARTITION_REASSIGNMENTS,
+            ApiKeys.DESCRIBE_QUORUM, ApiKeys.LIST_CONFIG_RESOURCES,
+            ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
         };
         for (ApiKeys api : apis) {
             ApiMessageType type = api.messageType;
