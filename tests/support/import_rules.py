@@ -170,6 +170,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         # The metadata of a cluster that replicates, and the controller that changes them.
         "metadata": (),
         "log": ("base",),
+        "replication": ("base", "metadata", "log"),
         "transactions": ("base", "log"),
         "groups": ("base", "log"),
         "cluster": ("base", "log", "transactions", "groups"),

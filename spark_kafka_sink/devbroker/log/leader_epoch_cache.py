@@ -105,6 +105,12 @@ class LeaderEpochCache:
         while self._entries and self._entries[-1].start_offset > end_offset:
             self._entries.pop()
 
+    def remove_from(self, offset: int) -> None:
+        """Remove epochs that begin at or after `offset`."""
+        self.is_dirty = True
+        while self._entries and self._entries[-1].start_offset >= offset:
+            self._entries.pop()
+
     def flush(self, directory: LogDirectory) -> None:
         """Write the file, if it may be out of date. Raises OSError."""
         if self.is_dirty:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.log import disk
 from spark_kafka_sink.devbroker.log.indexes import AbortedTxn
@@ -72,12 +72,37 @@ class LoadedLog:
     truncated_at: str = ""
 
 
+class EndedTxn(NamedTuple):
+    """A transaction that a marker in the log has ended (CompletedTxn)."""
+
+    first_offset: int
+    #: The offset of the marker.
+    last_offset: int
+    #: What the transaction index lists, if it was aborted.
+    aborted: AbortedTxn | None
+
+
+def end_transaction(
+    state: ProducerStateManager, marker: TransactionMarker, offset: int
+) -> EndedTxn | None:
+    """End a producer's transaction by a marker at an offset; None if the producer has none open."""
+    first_offset = state.end_transaction(marker)
+    if first_offset is None:
+        return None
+    aborted = None
+    if not marker.committed:
+        undecided = state.first_undecided_offset
+        stable = offset + 1 if undecided is None else undecided
+        aborted = AbortedTxn(marker.producer_id, first_offset, offset, stable)
+    return EndedTxn(first_offset, offset, aborted)
+
+
 def replay_batch(
     batch: memoryview, header: RecordBatchHeader, state: ProducerStateManager
-) -> AbortedTxn | None:
+) -> EndedTxn | None:
     """Update the state of the producers from a batch in the log (UnifiedLog.updateProducers).
 
-    Returns the transaction that the batch has aborted, if any. Raises CorruptRecordError.
+    Returns the transaction that the batch has ended, if any. Raises CorruptRecordError.
     """
     if header.producer_id == NO_PRODUCER_ID:
         return None
@@ -99,22 +124,15 @@ def replay_batch(
     if not records:
         return None  # The cleaner removed the marker, and kept the batch for its producer epoch.
     control = decode_control_record(records[0])
-    committed = control.type == ControlRecordType.COMMIT
-    first_offset = state.end_transaction(
-        TransactionMarker(
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            committed=committed,
-            coordinator_epoch=control.coordinator_epoch,
-            transaction_version=0,
-            timestamp=header.max_timestamp,
-        )
+    marker = TransactionMarker(
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        committed=control.type == ControlRecordType.COMMIT,
+        coordinator_epoch=control.coordinator_epoch,
+        transaction_version=0,
+        timestamp=header.max_timestamp,
     )
-    if first_offset is None or committed:
-        return None
-    undecided = state.first_undecided_offset
-    stable = header.base_offset + 1 if undecided is None else undecided
-    return AbortedTxn(header.producer_id, first_offset, header.base_offset, stable)
+    return end_transaction(state, marker, header.base_offset)
 
 
 def load_log(
@@ -306,9 +324,9 @@ def replay_truncated(segments: Sequence[LogSegment], config: TopicConfig) -> Pro
     last.reset_indexes()
     for span in last.spans():
         batch = last.batch(span)
-        aborted = replay_batch(batch, decode_header(batch), state)
-        if aborted is not None:
-            last.transaction_index.append(aborted)
+        ended = replay_batch(batch, decode_header(batch), state)
+        if ended is not None and ended.aborted is not None:
+            last.transaction_index.append(ended.aborted)
         last.recover_batch(span, config)
     return state
 
@@ -330,9 +348,9 @@ def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> Non
                 break
             if header.partition_leader_epoch >= 0:
                 loaded.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-            aborted = replay_batch(batch, header, loaded.producer_state)
-            if aborted is not None:
-                segment.transaction_index.append(aborted)
+            ended = replay_batch(batch, header, loaded.producer_state)
+            if ended is not None and ended.aborted is not None:
+                segment.transaction_index.append(ended.aborted)
             segment.recover_batch(span, config)
             valid_bytes = span.position + span.size_in_bytes
             next_offset = header.last_offset + 1

@@ -7,8 +7,10 @@ Rules:
   It writes offset and leader epoch into the first 16 bytes of the batch in place: the checksum does
   not cover them. Records are neither copied nor decoded.
 - Offsets are dense: each batch begins where the last one ended. (Compaction leaves gaps later.)
-- There is one replica: appended records are committed, and the high watermark is the log end. The
-  last stable offset is where the oldest open transaction begins, or else the high watermark.
+- Without other replicas appended records are committed, and the high watermark is the log end.
+  With others (`begin_replication`) the leader or the fetcher moves the high watermark. The last
+  stable offset is where the oldest transaction begins whose end is not committed, or else the high
+  watermark.
 - Markers end a producer's transaction; those that abort one are listed in the transaction index,
   from which readers learn what to skip.
 - Batches are appended to the active segment. A segment that is rolled is flushed, and the producer
@@ -28,16 +30,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.log.indexes import AbortedTxn
 from spark_kafka_sink.devbroker.log.log_directory import LogDirectory
-from spark_kafka_sink.devbroker.log.log_loader import LoadedLog, replay_truncated
+from spark_kafka_sink.devbroker.log.log_loader import (
+    EndedTxn,
+    LoadedLog,
+    end_transaction,
+    replay_batch,
+    replay_truncated,
+)
 from spark_kafka_sink.devbroker.log.log_segment import BatchSpan, FetchedRecords, LogSegment
 from spark_kafka_sink.devbroker.log.producer_state import (
     ProducerBatchInfo,
+    ProducerStateManager,
     TransactionMarker,
     encode_snapshot,
 )
-from spark_kafka_sink.model import NO_PRODUCER_ID
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_PRODUCER_ID
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import (
     DecodeBudget,
@@ -49,11 +58,13 @@ from spark_kafka_sink.record.record_batch import (
     ControlRecordType,
     split_record_batches,
     transaction_marker,
+    validate_record_batch,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spark_kafka_sink.devbroker.log.indexes import AbortedTxn
     from spark_kafka_sink.devbroker.log.leader_epoch_cache import EpochEnd
     from spark_kafka_sink.record.decode import Record
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
@@ -121,6 +132,10 @@ class PartitionLog:
         self.leader_epoch = leader_epoch
         self.begin_leader_epoch(max(leader_epoch, loaded.leader_epochs.latest or 0))
         self._last_flushed_ms = now_ms
+        #: The high watermark; None without other replicas, where it is the log end.
+        self._high_watermark: int | None = None
+        #: Transactions that have ended at or above the high watermark, the oldest first.
+        self._unreplicated: list[EndedTxn] = []
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Begin a leader epoch, which is written into all batches appended from now on."""
@@ -131,13 +146,46 @@ class PartitionLog:
     @property
     def high_watermark(self) -> int:
         """The first offset that is not committed."""
-        return self.log_end_offset
+        return self.log_end_offset if self._high_watermark is None else self._high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset that an open transaction hides from read_committed consumers."""
+        """The first offset that a transaction hides from read_committed consumers.
+
+        It does so until it has ended, and its marker is below the high watermark.
+        """
         undecided = self.producer_state.first_undecided_offset
-        return self.high_watermark if undecided is None else max(undecided, self.log_start_offset)
+        if self._high_watermark is not None:
+            return self._replicated_stable_offset(self._high_watermark, undecided)
+        return self.log_end_offset if undecided is None else max(undecided, self.log_start_offset)
+
+    def _replicated_stable_offset(self, high_watermark: int, undecided: int | None) -> int:
+        stable = min([high_watermark, *(txn.first_offset for txn in self._unreplicated)])
+        return max(stable if undecided is None else min(stable, undecided), self.log_start_offset)
+
+    def begin_replication(self, high_watermark: int) -> None:
+        """Continue as one of several replicas, with the high watermark of the last checkpoint."""
+        self._high_watermark = self._within_log(high_watermark)
+
+    def update_high_watermark(self, offset: int) -> bool:
+        """Move the high watermark, within the log; return whether it has changed.
+
+        The counterpart of UnifiedLog.maybeUpdateHighWatermark.
+        """
+        previous, self._high_watermark = self._high_watermark, self._within_log(offset)
+        self._unreplicated = [txn for txn in self._unreplicated if txn.last_offset >= offset]
+        return self._high_watermark != previous
+
+    def _within_log(self, offset: int) -> int:
+        return min(max(offset, self.log_start_offset), self.log_end_offset)
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last record, -1 if there are no records."""
+        if self.log_end_offset == self.log_start_offset:
+            return NO_LEADER_EPOCH
+        epoch = self.leader_epochs.epoch_at(self.log_end_offset - 1)
+        return NO_LEADER_EPOCH if epoch is None else epoch
 
     @property
     def size_in_bytes(self) -> int:
@@ -210,23 +258,53 @@ class PartitionLog:
             timestamp_ms=marker.timestamp,
         )
         offset = self._append(memoryview(batch), 0, marker.timestamp, marker.timestamp).first_offset
-        began_at = self.producer_state.end_transaction(marker)
-        if began_at is not None and not marker.committed:
-            self._active.transaction_index.append(
-                AbortedTxn(marker.producer_id, began_at, offset, self.last_stable_offset)
-            )
+        ended = end_transaction(self.producer_state, marker, offset)
+        if ended is not None:
+            self._add_ended(ended)
         return offset
+
+    def _add_ended(self, ended: EndedTxn) -> None:
+        if self._high_watermark is not None:
+            self._unreplicated.append(ended)
+        if ended.aborted is not None:
+            self._active.transaction_index.append(ended.aborted)
+
+    def append_as_follower(self, records: memoryview, *, now_ms: int = 0) -> int:
+        """Append copies of the leader's batches, with their offsets; return the log end.
+
+        The counterpart of UnifiedLog.appendAsFollower. `records` may end with an incomplete batch,
+        which is ignored. Raises CorruptRecordError for a batch that does not follow the log end,
+        and RefusedError with KAFKA_STORAGE_ERROR if one cannot be written; the batches before it
+        are appended.
+        """
+        for piece in split_record_batches(records):
+            batch = memoryview(bytearray(piece))
+            header = validate_record_batch(batch)
+            first_offset = header.base_offset
+            if first_offset < self.log_end_offset:
+                raise CorruptRecordError(
+                    f"the leader has sent a batch with offset {first_offset}, but the log ends at "
+                    f"{self.log_end_offset}"
+                )
+            self._write(batch, header.last_offset, header.max_timestamp, now_ms)
+            epoch = header.partition_leader_epoch
+            latest = self.leader_epochs.latest
+            if epoch > (NO_LEADER_EPOCH if latest is None else latest):
+                self.leader_epochs.assign(epoch, first_offset)
+            ended = replay_batch(batch, header, self.producer_state)
+            if ended is not None:
+                self._add_ended(ended)
+        return self.log_end_offset
 
     def _append(
         self, batch: memoryview, last_offset_delta: int, max_timestamp: int, now_ms: int
     ) -> AppendResult:
         size = len(batch)
-        config = self.config
-        if size > config.segment_bytes:
+        if size > self.config.segment_bytes:
             raise RefusedError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"the batches have {size} bytes; segment.bytes of the topic is "
-                f"{config.segment_bytes}",
+                f"{self.config.segment_bytes}",
             )
         first_offset = self.log_end_offset
         last_offset = first_offset + last_offset_delta
@@ -234,9 +312,14 @@ class PartitionLog:
         _PARTITION_LEADER_EPOCH.pack_into(
             batch, _PARTITION_LEADER_EPOCH_POSITION, self.leader_epoch
         )
+        self._write(batch, last_offset, max_timestamp, now_ms)
+        return AppendResult(first_offset, last_offset, False, max_timestamp)
+
+    def _write(self, batch: memoryview, last_offset: int, max_timestamp: int, now_ms: int) -> None:
+        config = self.config
         must_flush = last_offset >= self.recovery_point + config.flush_messages - 1
         with refused_if_disk_fails("the batch cannot be written"):
-            if self._active.should_roll(config, size, last_offset, max_timestamp, now_ms):
+            if self._active.should_roll(config, len(batch), last_offset, max_timestamp, now_ms):
                 self.roll(now_ms)
             if must_flush:
                 self._flush_older_segments(now_ms)
@@ -245,7 +328,6 @@ class PartitionLog:
         if must_flush:
             self.recovery_point = self.log_end_offset
             self._last_flushed_ms = now_ms
-        return AppendResult(first_offset, last_offset, False, max_timestamp)
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log end (LocalLog.roll), unless the active one is empty.
@@ -377,6 +459,11 @@ class PartitionLog:
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
+        self._clip_high_watermark()
+
+    def _clip_high_watermark(self) -> None:
+        if self._high_watermark is not None:
+            self._high_watermark = self._within_log(self._high_watermark)
 
     def truncate_to(self, offset: int) -> None:
         """Remove the batch that holds `offset`, and all later ones (UnifiedLog.truncateTo).
@@ -405,6 +492,40 @@ class PartitionLog:
         self.recovery_point = min(self.recovery_point, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
+        self._unreplicated = [txn for txn in self._unreplicated if txn.last_offset < offset]
+        self._clip_high_watermark()
+
+    def truncate_as_follower(self, offset: int, now_ms: int) -> None:
+        """Remove what may differ from the leader's log: from `offset` on, see `truncate_to`.
+
+        That includes the epochs in which this replica has written nothing: as a leader it began
+        them at the log end. Raises OSError.
+        """
+        if offset < self.log_start_offset:
+            self.restart_at(offset, now_ms)
+            return
+        self.truncate_to(offset)
+        self.leader_epochs.remove_from(self.log_end_offset)
+        self.leader_epochs.try_flush(self.directory)
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Remove everything, and begin again at `offset` (UnifiedLog.truncateFullyAndStartAt).
+
+        For a follower whose log ends before that of the leader begins. Raises OSError.
+        """
+        for segment in reversed(self._segments):
+            self.directory.delete_segment(segment)
+        self.directory.delete_snapshots(keep=set())
+        self._active = self.directory.new_segment(offset, now_ms=now_ms)
+        self._segments = [self._active]
+        self._base_offsets = [offset]
+        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.first_dirty_offset = offset
+        self.producer_state = ProducerStateManager()
+        self.leader_epochs.remove_from(0)
+        self.leader_epochs.try_flush(self.directory)
+        self._unreplicated = []
+        self._clip_high_watermark()
 
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
         """Replace segments by a cleaned one (LocalLog.replaceSegments).
