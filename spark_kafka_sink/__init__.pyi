@@ -149,6 +149,7 @@ from spark_kafka_sink.security.oauth_bearer import (
 from spark_kafka_sink.spark.data_source import KafkaSink as KafkaSink, KafkaSource as KafkaSource
 from spark_kafka_sink.spark.sink.bad_rows import BadRow as BadRow, BadRows as BadRows
 from spark_kafka_sink.spark.sink.driver_checks import CheckedWrite as CheckedWrite
+from spark_kafka_sink.spark.sink.dry_run import DryRun as DryRun, SizeSummary as SizeSummary
 from spark_kafka_sink.spark.sink.write_report import WriteReport as WriteReport
 from spark_kafka_sink.spark.sink.write_schema import WriteSchema as WriteSchema
 from spark_kafka_sink.version import __version__ as __version__

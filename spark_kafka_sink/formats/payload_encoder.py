@@ -40,7 +40,9 @@ class PayloadEncoder:
         """Raise SchemaError if the schema cannot have values of the type."""
         self._side = side.side
         self._schema_id = schema.schema_id
-        is_framed = side.framing is Framing.CONFLUENT and schema.schema_id is not None
+        # Without an id but with a subject it is that of a dry run, which registers nothing.
+        is_known = schema.schema_id is not None or schema.subject is not None
+        is_framed = side.framing is Framing.CONFLUENT and is_known
         self._prefix = prefix(schema.schema_id or 0) if is_framed else b""
         self._encoder: BatchEncoder
         if side.format is PayloadFormat.JSON:

@@ -56,6 +56,7 @@ from spark_kafka_sink.producer.records.record_preparation import (
 )
 from spark_kafka_sink.producer.records.serializers import resolve_serializers
 from spark_kafka_sink.producer.sender_metrics import PRODUCER_GROUP, TimedCall
+from spark_kafka_sink.producer.sending.sender import Sender
 from spark_kafka_sink.record.arrow.record_columns import record_batches, record_columns
 from spark_kafka_sink.record.columns import RECORD_FIELDS, RecordColumns
 
@@ -233,7 +234,11 @@ class KafkaProducer:
         interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
         serializers = resolve_serializers(config, self._plug_ins)
         self._core = core = ProducerCore(
-            config, partitioner=partitioner, lingers=lingers, undo=undo
+            config,
+            partitioner=partitioner,
+            lingers=lingers,
+            undo=undo,
+            make_sender=self._make_sender(),
         )
         self._staging = RecordStaging(
             core,
@@ -249,6 +254,10 @@ class KafkaProducer:
         self._staged_items = core.gatherer.staged.items
         self._spare = core.gatherer.staged.spare
         core.start(on_end=self._plain_topics.clear, undo=undo)
+
+    def _make_sender(self) -> Callable[..., Sender]:
+        """Return what makes the sender; it takes the arguments of `Sender`."""
+        return Sender
 
     # --- sending
 

@@ -74,14 +74,17 @@ class ProducerCore:
         partitioner: KeyRule | Partitioner,
         lingers: bool,
         undo: ExitStack,
+        make_sender: Callable[..., Sender] = Sender,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """Put the parts together; only metrics reporters run yet, and `undo` closes them.
 
+        `make_sender` takes the arguments of `Sender`.
         Both clocks return seconds: `clock` is for waits and ages, `wall_clock` for timestamps.
         """
         self._config = config
+        self._make_sender = make_sender
         self.clock = clock
         self._max_block = config.max_block_ms / 1000
         self._partition_counts: dict[str, int] = {}
@@ -185,7 +188,7 @@ class ProducerCore:
             requests_in_flight=lambda: self._client.requests_in_flight,
             metadata_updated_at=lambda: self._client.metadata.updated_at,
         )
-        self._sender = Sender(
+        self._sender = self._make_sender(
             self._config,
             client=self._client,
             accumulator=self.accumulator,

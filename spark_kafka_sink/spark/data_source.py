@@ -38,6 +38,15 @@ from spark_kafka_sink.spark.sink.driver_checks import (
     stream_options,
     warn_about_ignored_options,
 )
+from spark_kafka_sink.spark.sink.dry_run import (
+    DRY_RUN_OPTION,
+    TASK_COLUMN,
+    check_destination,
+    check_sample,
+    parse_request,
+    result_schema,
+    try_rows,
+)
 from spark_kafka_sink.spark.sink.write_schema import write_schema
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
 from spark_kafka_sink.spark.user_errors import for_user
@@ -132,6 +141,8 @@ class KafkaSink(DataSource):
         if overwrite:
             refused = "Kafka topics cannot be overwritten, only appended to: use mode('append')"
             raise for_user(ConfigError(refused))
+        if DRY_RUN_OPTION in self.options:
+            return self._dry_run_writer(schema)
         try:
             checked = check_write(schema, self.options, is_dry_run=False)
         except KafkaError as error:
@@ -145,6 +156,31 @@ class KafkaSink(DataSource):
             topic=checked.schema.topic,
             report_path=checked.report_path,
             schemas=checked.payload_schemas,
+        )
+
+    def _dry_run_writer(self, schema: StructType) -> DataSourceWriter:
+        """Return the writer of a dry run; raises what that of the write does."""
+        from pyspark.sql.types import StructType
+
+        from spark_kafka_sink.spark.sink.dry_run_writer import DryRunWriter
+
+        name, sample = parse_request(self.options[DRY_RUN_OPTION])
+        given = {
+            option: value
+            for option, value in self.options.items()
+            if option.lower() != DRY_RUN_OPTION.lower()
+        }
+        columns = StructType([field for field in schema.fields if field.name != TASK_COLUMN])
+        try:
+            checked = check_write(columns, given, is_dry_run=True)
+        except KafkaError as error:
+            raise for_user(error) from error.__cause__
+        return DryRunWriter(
+            replace(checked.options, registry=None),
+            topic=checked.schema.topic,
+            schemas=checked.payload_schemas,
+            name=name,
+            sample=sample,
         )
 
     def streamWriter(  # noqa: N802 -- Spark's name
@@ -176,6 +212,8 @@ class KafkaSink(DataSource):
             return _report_schema(request_json)
         if PYTHON_REQUEST in self.options:
             return python_schema()
+        if DRY_RUN_OPTION in self.options:
+            return result_schema(self.options[DRY_RUN_OPTION])
 
         try:
             read = read_formats(self.options)
@@ -244,28 +282,43 @@ class KafkaSink(DataSource):
 
     @classmethod
     def check(
-        cls, df: DataFrame, options: Mapping[str, object] | None = None, **more_options: object
+        cls,
+        df: DataFrame,
+        options: Mapping[str, object] | None = None,
+        *,
+        sample: int | None = None,
+        **more_options: object,
     ) -> CheckedWrite:
         """Check the options, columns and topic of a write of `df` without writing.
 
-        Options are those of the write, as a mapping or as keywords (`more_options`). No job runs,
-        and nothing changes in the cluster: with autoCreateTopics=true a missing topic is accepted
-        and not created. The calling process queries the cluster: under Spark Connect, the client.
+        Options are those of the write, as a mapping or as keywords (`more_options`). Nothing
+        changes in the cluster: with autoCreateTopics=true a missing topic is accepted and not
+        created. The calling process queries the cluster: under Spark Connect, the client.
 
-        Then Spark is asked which Python it starts on the driver's machine: if that has another
+        No job runs, unless `sample` is a number of rows: then a job encodes the rows of
+        `df.limit(sample)` as the write would, and sends none. The result's `dry_run` has their
+        sizes, how they spread over partitions, and which of them cannot be written.
+
+        Spark is asked which Python it starts on the driver's machine: if that has another
         version, or another version of the package, the result and the log have a warning.
 
         Raises ConfigError, also if that Python cannot import the package, SchemaError,
-        NetworkError, KafkaTimeoutError or BrokerError.
+        NetworkError, KafkaTimeoutError or BrokerError; with `sample` also what the job raises, and
+        KafkaError if its result is gone.
         """
+        given = {**(options or {}), **more_options}
         try:
-            checked = check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)
+            rows = None if sample is None else check_sample(df, sample)
+            checked = check_write(df.schema, given, is_dry_run=True)
+            if rows is not None:
+                check_destination(checked.schema.topic, checked.partitions)
             warning = compare_python(df.sparkSession, cls.name())
         except KafkaError as error:
             raise for_user(error) from error.__cause__
         if warning is not None:
             logger.warning("Kafka: %s", warning)
-        return replace(checked, warning=warning)
+        found = None if rows is None else try_rows(df, given, rows)
+        return replace(checked, warning=warning, dry_run=found)
 
     @classmethod
     def last_report(

@@ -11,6 +11,7 @@ from enum import Enum
 from types import FunctionType, SimpleNamespace
 from typing import get_origin
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -23,13 +24,13 @@ from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from tests.support.documentation import ADDRESS, faults_of_example, source_of
-from tests.support.platforms.fake_frame import FakeFrame
+from tests.support.platforms.tried_frame import TriedFrame
 
 DOORS = (spark_kafka_sink, spark_kafka_sink.testing, spark_kafka_sink.observability)
 #: The topics of the broker that the examples write to.
 TOPICS = {"orders": 1, "payments": 1}
-#: The DataFrame of the examples, which use only its schema.
-DF = FakeFrame(StructType([StructField("value", StringType())]))
+#: The DataFrame of the examples.
+DF = TriedFrame(StructType([StructField("value", StringType())]), [pa.table({"value": ["a book"]})])
 #: Names whose example needs Spark; `tests/spark/test_docs.py` runs it.
 OF_SPARK = {"spark_kafka_sink.KafkaSink", "spark_kafka_sink.KafkaSource"}
 #: The session of the examples, which do not use it.
@@ -253,8 +254,10 @@ def _faults_act():
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC.keys() - OF_SPARK))
-def test_a_public_name_has_an_example_that_runs(name, start_devbroker):
+def test_a_public_name_has_an_example_that_runs(name, start_devbroker, tmp_path, monkeypatch):
     """The docstring of a public name has an example, which prints the output that it shows."""
+    # As in the processes of Spark's driver.
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     value = PUBLIC[name]
     address = ADDRESS
     if ADDRESS in inspect.getdoc(value):

@@ -199,8 +199,8 @@ def test_without_pyspark_all_else_can_be_used():
     )
 
     assert (
-        "['BadRow', 'BadRows', 'CheckedWrite', 'KafkaSink', 'KafkaSource', 'WriteReport', "
-        "'WriteSchema']\n" == done.stdout
+        "['BadRow', 'BadRows', 'CheckedWrite', 'DryRun', 'KafkaSink', 'KafkaSource', "
+        "'SizeSummary', 'WriteReport', 'WriteSchema']\n" == done.stdout
     )
 
 

@@ -104,6 +104,11 @@ class BatchCompletion:
             if not batch.is_done:
                 self._complete(batch, UNKNOWN_OFFSET, NO_LOG_APPEND_TIME)
 
+    def on_too_large(self, batch: ProducerBatch, now: float) -> None:
+        """Split a batch of several records that its broker does not accept."""
+        self._accumulator.no_longer_held([batch])
+        self._split(batch, now)
+
     def on_response(
         self,
         node: Node,

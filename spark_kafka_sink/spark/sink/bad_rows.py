@@ -65,9 +65,12 @@ class BadRows:
 
     def to_line(self) -> str:
         """Return how many there are of each kind, and where they are."""
-        kinds = display.listed([f"{kind} {count:,}" for kind, count in self.counts], most=10)
         where = "left out" if self.dlq_topic is None else f"dead letters in {self.dlq_topic}"
-        return f"{display.counted(self.count, 'bad row')}, {where} ({kinds})"
+        return f"{display.counted(self.count, 'bad row')}, {where} ({self.kinds()})"
+
+    def kinds(self) -> str:
+        """Return how many there are of each kind."""
+        return display.listed([f"{kind} {count:,}" for kind, count in self.counts], most=10)
 
     def lines(self) -> list[str]:
         """Return a line for each of the first."""

@@ -172,11 +172,15 @@ class BadRowWriter:
         """How many dead letters were written."""
         return 0 if self._dlq_topic is None else self.count
 
-    def finish(self) -> BadRows | None:
+    def found(self) -> BadRows | None:
         """Return the bad rows once all dead letters are acknowledged; None if there are none."""
-        bad = bad_rows_of(
+        return bad_rows_of(
             self._counts, [_placed(row, letter) for row, letter in self._first], self._dlq_topic
         )
+
+    def finish(self) -> BadRows | None:
+        """Return the bad rows as `found` does, and log a line about them."""
+        bad = self.found()
         if bad is not None:
             logger.warning(
                 "Kafka: task %d has %s; the first: %s",

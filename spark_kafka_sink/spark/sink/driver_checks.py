@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from spark_kafka_sink.spark.sink.dry_run import DryRun
+
 logger = logging.getLogger(__name__)
 
 #: The error of a topic that the client may describe but not write to.
@@ -52,7 +54,8 @@ class CheckedWrite:
     """A write that has passed all checks on the driver.
 
     `options` are the parsed options of the write, `schema` its columns. It shows itself as one
-    line: `OK: 3 partitions of events, columns key, value`.
+    line: `OK: 3 partitions of events, columns key, value`. With a sample, `dry_run` says what the
+    write would do with it, and tables follow.
 
     >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
     >>> checked = KafkaSink.check(df, options, topic="orders")
@@ -71,11 +74,21 @@ class CheckedWrite:
     payload_schemas: Mapping[Any, Any] = field(default_factory=dict)
     #: How the Python that Spark starts differs from the one that checked; None if it does not.
     warning: str | None = None
+    #: What the write would do with a sample of its rows; None if none was asked for.
+    dry_run: DryRun | None = None
 
     def __repr__(self) -> str:
-        """Show where the rows would go and which columns make up a record; no settings."""
+        """Show where the rows would go and which columns make up a record; no settings.
+
+        The tables of a dry run follow.
+        """
         warning = "" if self.warning is None else f"; warning: {self.warning}"
-        return f"OK: {self._destination()}, {self._columns()}{self._bad_rows()}{warning}"
+        line = f"{self._verdict()}: {self._destination()}, {self._columns()}{self._bad_rows()}"
+        tables = "" if self.dry_run is None else f"\n{self.dry_run.to_text()}"
+        return f"{line}{warning}{tables}"
+
+    def _verdict(self) -> str:
+        return "it would fail" if self.dry_run is not None and self.dry_run.failures else "OK"
 
     @property
     def schemas(self) -> Mapping[str, str]:
@@ -109,7 +122,7 @@ class CheckedWrite:
         exactly_once = self.options.exactly_once
         servers = [host_and_port(*address) for address in self.options.producer.bootstrap_servers]
         return display.block(
-            f"OK: {self._destination()}",
+            f"{self._verdict()}: {self._destination()}",
             display.facts(
                 {
                     "columns written": ", ".join(self.schema.used),
@@ -124,6 +137,7 @@ class CheckedWrite:
                     "warning": self.warning,
                 }
             ),
+            *([] if self.dry_run is None else [self.dry_run._repr_html_()]),
         )
 
 

@@ -42,7 +42,7 @@ class SpreadKeys(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.spread:,} of {self.sampled:,} sampled keys were written by more than one task, "
+            f"{self.spread:,} of {self.sampled:,} sampled keys are in more than one task, "
             "so the order of their records is not defined: if it matters, write "
             'df.repartition("key"), otherwise set keyOrder=off'
         )
@@ -219,11 +219,11 @@ class WriteReport:
         lines = [f"Kafka: {self.to_line()}"]
         if len(topics) > 1:
             totals = list(self._topic_totals())
-            lines += _table(("topic", "partitions", "records", "bytes"), totals[:max_lines])
-            lines += _rest(len(totals) - max_lines, "topic")
+            lines += text_table(("topic", "partitions", "records", "bytes"), totals[:max_lines])
+            lines += rest_lines(len(totals) - max_lines, "topic")
         rows = [_row(*item) for item in self.partitions[:max_lines]]
-        lines += _table(_HEADINGS, rows)
-        lines += _rest(len(self.partitions) - max_lines, "partition")
+        lines += text_table(_HEADINGS, rows)
+        lines += rest_lines(len(self.partitions) - max_lines, "partition")
         lines += [f"  {line}" for line in (*self.metrics.describe(), *self._notes())]
         lines += [f"    {line}" for line in self._bad_lines()]
         return "\n".join(lines) + "\n"
@@ -496,7 +496,7 @@ def _row(written: TopicPartition, acks: PartitionAcks) -> tuple[str, ...]:
     )
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Format a table, with the first column aligned left and the others right."""
     cells = [headings, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
@@ -510,5 +510,6 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _rest(count: int, what: str) -> list[str]:
+def rest_lines(count: int, what: str) -> list[str]:
+    """Return a line about what a table does not show, or none."""
     return [f"  {display.more(count, (what, f'{what}s'))}"] if count > 0 else []

@@ -176,6 +176,21 @@ class SinkWriter:
         )
         return BadRowWriter(on_error, origin, self._options.producer, self._topic)
 
+    def _encoded(
+        self, batches: Iterator[pa.RecordBatch], bad_rows: BadRowWriter | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the batches of a task with keys and values that have a format encoded."""
+        if not self._schemas:
+            return batches
+        from spark_kafka_sink.spark.sink.payload_writes import encoded_task
+
+        return encoded_task(
+            batches,
+            self._schemas,
+            self._options.formats,
+            None if bad_rows is None else bad_rows.refused,
+        )
+
     def _write_task(
         self,
         batches: Iterator[pa.RecordBatch],
@@ -190,17 +205,11 @@ class SinkWriter:
         context = task_context()
         batches = self._with_progress(batches, context.partitionId())
         bad_rows = self._bad_rows(context, query_id)
+        batches = self._encoded(batches, bad_rows)
         shown: tuple[str, ...] = ()
         if self._schemas:
             from spark_kafka_sink.formats.payload_schemas import shown_schemas
-            from spark_kafka_sink.spark.sink.payload_writes import encoded_task
 
-            batches = encoded_task(
-                batches,
-                self._schemas,
-                self._options.formats,
-                None if bad_rows is None else bad_rows.refused,
-            )
             shown = shown_schemas(self._schemas)
         planned = self._planned
         pacer = self._pacer(context)

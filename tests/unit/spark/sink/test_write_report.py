@@ -467,7 +467,7 @@ def test_the_report_warns_of_keys_that_several_tasks_have_written():
     spread = report(*with_keys((1, 2, 3), (2, 3, 5), (2, 8)))
     assert (5, 2) == (spread.sampled_keys, spread.spread_keys)
     warning = (
-        "2 of 5 sampled keys were written by more than one task, so the order of their records is "
+        "2 of 5 sampled keys are in more than one task, so the order of their records is "
         'not defined: if it matters, write df.repartition("key"), otherwise set keyOrder=off'
     )
     assert warning in spread.summary()

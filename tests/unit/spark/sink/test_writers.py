@@ -250,7 +250,7 @@ def test_keys_in_several_tasks_are_an_error_if_the_user_says_so(lines):
 def test_keys_in_several_tasks_are_a_warning_by_default(lines):
     """It follows the line of the report."""
     writer().commit(SPREAD)
-    assert "\n  1 of 3 sampled keys were written by more than one task, so" in lines[0]
+    assert "\n  1 of 3 sampled keys are in more than one task, so" in lines[0]
 
 
 def test_an_exactly_once_write_with_keys_in_several_tasks_is_not_committed(monkeypatch):
