@@ -24,6 +24,7 @@ from spark_kafka_sink.config.format_options import (
     READ_FORMAT_OPTIONS,
     WRITE_FORMAT_OPTIONS,
     FormatOptions,
+    renamed_option,
 )
 from spark_kafka_sink.config.registry_settings import (
     REGISTRY_NAMES,
@@ -164,6 +165,14 @@ def _unknown(
     for other in others:
         if key == other.lower():
             return ConfigError(f"{other} is an option of {of}; remove it")
+    renamed = renamed_option(name, is_read=others is WRITE_FORMAT_OPTIONS)
+    if renamed is not None and renamed.startswith(REGISTRY_PREFIX):
+        return ConfigError(
+            f"unknown option {name!r}; did you mean {renamed.removeprefix(REGISTRY_PREFIX)!r} in "
+            "schema_registry?"
+        )
+    if renamed is not None:
+        return unknown_option(name, renamed)
     nearest = nearest_name(key.removeprefix(KAFKA_PREFIX), names)
     return unknown_option(name, None if nearest is None else names[nearest])
 

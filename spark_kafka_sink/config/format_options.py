@@ -257,6 +257,56 @@ WRITE_FORMAT_OPTIONS: Final = {
 }
 
 
+_URL: Final = "schema.registry.url"
+#: What ABRiS, Databricks, Spark and Confluent call options, in lower case and without punctuation,
+#: and what is said here. The options of a side stand without it.
+_OTHER_NAMES: Final = {
+    "url": _URL,
+    "registryurl": _URL,
+    "schemaregistry": _URL,
+    "schemaregistryurl": _URL,
+    "schemaregistryaddress": _URL,
+    "avroschema": "Schema",
+    "avroschemaurl": "Schema",
+    "jsonformatschema": "Schema",
+    "readerschema": "Schema",
+    "schemaid": "Schema",
+    "schemaversion": "Schema",
+    "uselatestversion": "Schema",
+    "useschemaid": "Schema",
+    "writerschema": "Schema",
+    "schemanamingstrategy": "SubjectNameStrategy",
+    "recordnamespace": "RecordName",
+    "schemaname": "RecordName",
+    "schemanamespace": "RecordName",
+    "avroschemaevolutionmode": "schemaEvolutionMode",
+}
+_CONFLUENT_PREFIX: Final = "confluent."
+_PUNCTUATION: Final = str.maketrans("", "", "._-")
+
+
+def renamed_option(name: str, *, is_read: bool) -> str | None:
+    """Return the option that has another name elsewhere, or here a side; None if there is none.
+
+    >>> renamed_option("value.schema.id", is_read=True)
+    'valueSchema'
+    """
+    key = name.lower()
+    if key.startswith(f"{_CONFLUENT_PREFIX}schema.registry."):
+        return key.removeprefix(_CONFLUENT_PREFIX)
+    bare = key.translate(_PUNCTUATION)
+    if is_read and bare == "mode":
+        return "onDecodeError"
+    own = FORMAT_OPTIONS | (READ_FORMAT_OPTIONS if is_read else WRITE_FORMAT_OPTIONS)
+    side = "key" if bare.startswith("key") else "value"
+    unsided = bare.removeprefix(side)
+    renamed = _OTHER_NAMES.get(unsided)
+    if renamed is not None and renamed[0].islower():
+        return renamed if renamed == _URL or renamed in own else None
+    wanted = f"{side}{renamed or unsided}".lower()
+    return next((option for option in own if option.lower() in {wanted, bare}), None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadOptions:
     """How the payloads of one side are encoded; there is no such object for raw ones."""

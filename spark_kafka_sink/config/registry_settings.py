@@ -135,6 +135,11 @@ REFUSED_REGISTRY: Final[Mapping[str, RefusedSetting]] = {
     "ssl.certificate.location": _SET_KEYSTORE,
     "ssl.key.location": _SET_KEYSTORE,
     "timeout": _SET_TIMEOUT,
+    # As in ABRiS.
+    "topic": RefusedSetting(
+        "the topic is that of the read or write; another subject is named by valueSubject or "
+        "keySubject"
+    ),
     "url.randomize": RefusedSetting("URLs are asked in the given order", ("false",)),
     "use.apache.http.client": RefusedSetting("there is one client", ("false",)),
     "use.latest.version": RefusedSetting(

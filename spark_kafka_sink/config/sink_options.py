@@ -30,6 +30,7 @@ from spark_kafka_sink.config.format_options import (
     READ_FORMAT_OPTIONS,
     WRITE_FORMAT_OPTIONS,
     FormatOptions,
+    renamed_option,
 )
 from spark_kafka_sink.config.plugin_reference import (
     PARTITIONERS,
@@ -493,6 +494,11 @@ def _unknown_option(name: str) -> ConfigError:
         return ConfigError("save() does not accept a path: set the topic with the option 'topic'")
     if _is_kafka_setting(KAFKA_PREFIX + key):
         return unknown_option(name, KAFKA_PREFIX + key)
+    if key == "mode":
+        return ConfigError(f"unknown option {name!r}: a write is told its mode by mode('append')")
+    renamed = renamed_option(name, is_read=False)
+    if renamed is not None:
+        return unknown_option(name, renamed)
     nearest = nearest_name(key.removeprefix(KAFKA_PREFIX), _SUPPORTED)
     return unknown_option(name, None if nearest is None else _SUPPORTED[nearest])
 

@@ -38,6 +38,7 @@ from spark_kafka_sink.config.format_options import (
     READ_FORMAT_OPTIONS,
     EvolutionMode,
     FormatOptions,
+    renamed_option,
 )
 from spark_kafka_sink.config.offset_specs import (
     Assign,
@@ -290,5 +291,8 @@ def _unknown_option(name: str) -> ConfigError:
         return ConfigError("load() does not accept a path: set the topic with subscribe")
     if key in CONSUMER_CONFIG_DEF or key in REFUSED_CONSUMER:
         return unknown_option(name, KAFKA_PREFIX + key)
+    renamed = renamed_option(name, is_read=True)
+    if renamed is not None:
+        return unknown_option(name, renamed)
     nearest = nearest_name(key.removeprefix(KAFKA_PREFIX), _SUPPORTED)
     return unknown_option(name, None if nearest is None else _SUPPORTED[nearest])

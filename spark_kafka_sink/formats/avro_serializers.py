@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from spark_kafka_sink.config.format_arguments import FormatArguments
@@ -37,16 +38,21 @@ from spark_kafka_sink.registry.framing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from spark_kafka_sink.config.format_arguments import CallFormats
     from spark_kafka_sink.config.format_options import Side
     from spark_kafka_sink.registry.client import SchemaRegistryClient
 
+P = ParamSpec("P")
+Self = TypeVar("Self")
+Value = TypeVar("Value")
+
 _READ_BYTES: Final = "Read it as bytes, or write it again"
 #: The attributes of plug-ins that their copies do not take over, and what those begin with.
 _NOT_COPIED: Final[Mapping[str, Callable[[], object]]] = {
     "_lock": threading.Lock,
+    "_look_ups": dict,
     "_encoders": dict,
     "_decoders": dict,
     "_readers": dict,
@@ -90,12 +96,50 @@ def _client_of(call: CallFormats) -> SchemaRegistryClient | None:
     return None if call.registry is None else registry_client(call.registry)
 
 
+def _named(
+    create: Callable[Concatenate[Self, P], None],
+) -> Callable[Concatenate[Self, P], None]:
+    """Raise TypeError with an example if arguments are given as to Confluent's classes."""
+
+    @wraps(create)
+    def create_named(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        kind = type(self).__name__
+        if len(args) > 1:
+            raise TypeError(
+                f"{kind} takes only the settings of the registry by position: name the other "
+                f"arguments, as in {kind}({{'url': 'http://host:8081'}}, schema=text)"
+            )
+        if args and isinstance(args[0], str):
+            raise TypeError(
+                "schema_registry must be a mapping such as {'url': 'http://host:8081'}, not str: "
+                f"pass the text of a schema by its name, as in {kind}(schema=text)"
+            )
+        create(self, *args, **kwargs)
+
+    return create_named
+
+
 class _Copyable:
-    """A plug-in whose copies have its arguments, but neither its lock nor what it has found."""
+    """A plug-in whose copies have its arguments, but neither its locks nor what it has found."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        #: Those that look something up, by what it is: another look-up need not wait for them.
+        self._look_ups: dict[Hashable, threading.Lock] = {}
         _with_locks.add(self)
+
+    def _once(self, found: dict[Any, Value], key: Hashable, look_up: Callable[[], Value]) -> Value:
+        """Return what was found for a key, else look it up; other threads with the key wait."""
+        with self._lock:
+            under_way = self._look_ups.setdefault(key, threading.Lock())
+        with under_way:
+            try:
+                if key not in found:
+                    found[key] = look_up()
+                return found[key]
+            finally:
+                # Of those that fail there may be any number.
+                self._look_ups.pop(key, None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
@@ -105,9 +149,10 @@ class _Copyable:
         vars(self).update({name: create() for name, create in _NOT_COPIED.items()})
         _with_locks.add(self)
 
-    def renew_lock(self) -> None:
-        """Use another lock: the thread that held this one does not exist in a forked process."""
+    def renew_locks(self) -> None:
+        """Use other locks: the threads that held these do not exist in a forked process."""
         self._lock = threading.Lock()
+        self._look_ups = {}
 
 
 _with_locks: Final[WeakSet[_Copyable]] = WeakSet()
@@ -115,7 +160,7 @@ _with_locks: Final[WeakSet[_Copyable]] = WeakSet()
 
 def _renew_locks() -> None:
     for plug_in in _with_locks:
-        plug_in.renew_lock()
+        plug_in.renew_locks()
 
 
 os.register_at_fork(after_in_child=_renew_locks)
@@ -143,6 +188,7 @@ class AvroSerializer(_Copyable):
     b'*'
     """
 
+    @_named
     def __init__(
         self,
         schema_registry: Mapping[str, object] | None = None,
@@ -199,10 +245,7 @@ class AvroSerializer(_Copyable):
         """
         known = self._encoders.get(topic)
         if known is None:
-            with self._lock:
-                known = self._encoders.get(topic)
-                if known is None:
-                    known = self._encoders[topic] = self._encoder(topic)
+            known = self._once(self._encoders, topic, partial(self._encoder, topic))
         first, encoder, schema_id = known
         try:
             return encoder.encode(data, first)
@@ -245,6 +288,7 @@ class AvroDeserializer(_Copyable):
     {'id': 21}
     """
 
+    @_named
     def __init__(
         self,
         schema_registry: Mapping[str, object] | None = None,
@@ -317,10 +361,8 @@ class AvroDeserializer(_Copyable):
             data = data[PREFIX_BYTES:]
         known = self._decoders.get((topic, schema_id))
         if known is None:
-            with self._lock:
-                known = self._decoders.get((topic, schema_id))
-                if known is None:
-                    known = self._decoders[topic, schema_id] = self._decoder(topic, schema_id)
+            key = topic, schema_id
+            known = self._once(self._decoders, key, partial(self._decoder, *key))
         decoder, is_bare = known
         if is_bare:
             data = encode_varint(len(data)) + data
@@ -352,11 +394,11 @@ class AvroDeserializer(_Copyable):
 
     def _reader(self, topic: str) -> PayloadSchema:
         """Return the reader's schema of a topic, looked up once."""
-        known = self._readers.get(topic)
-        if known is None:
-            schema = schema_to_read(self._side, _client_of(self._call), [topic])
-            known = self._readers[topic] = schema
-        return known
+
+        def look_up() -> PayloadSchema:
+            return schema_to_read(self._side, _client_of(self._call), [topic])
+
+        return self._readers.get(topic) or self._once(self._readers, topic, look_up)
 
 
 def _refuse_id_header(side: Side, headers: Sequence[tuple[str, bytes | None]]) -> None:

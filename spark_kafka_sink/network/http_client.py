@@ -12,12 +12,18 @@ import io
 import ssl
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
+
+
+#: What OpenSSL calls a first answer that is not one of TLS, by its version.
+_NOT_OF_TLS: Final = frozenset(
+    {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
+)
 
 
 class HttpRequest(NamedTuple):
@@ -59,6 +65,8 @@ class HttpFailure(Enum):
 
     #: The server's certificate is not trusted, or is for another host.
     UNTRUSTED = auto()
+    #: The server does not speak TLS.
+    UNENCRYPTED = auto()
     #: The time for connecting is over.
     NO_CONNECTION = auto()
     #: The time for the response is over.
@@ -112,6 +120,8 @@ def exchange(
     except ssl.SSLCertVerificationError as error:
         raise HttpError(HttpFailure.UNTRUSTED, error.verify_message) from None
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, ssl.SSLError) and error.reason in _NOT_OF_TLS:
+            raise HttpError(HttpFailure.UNENCRYPTED, error.reason) from None
         failure = late if isinstance(error, TimeoutError) else HttpFailure.OTHER
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise HttpError(failure, reason) from None

@@ -258,6 +258,11 @@ class RestService:
                 f"{what}: the registry's certificate is not trusted, or is for another host "
                 f"({self._quoted(error.reason)}): check {prefix}ssl.truststore.location"
             )
+        if error.failure is HttpFailure.UNENCRYPTED:
+            return SchemaRegistryError(
+                f"{what}: the server answers without TLS ({error.reason}); if the registry has "
+                f"none, begin {prefix}url with http://"
+            )
         if error.failure is HttpFailure.OTHER:
             reason = self._quoted(error.reason)
         else:

@@ -101,6 +101,10 @@ class RequestReceiver:
         while self._buffer.startswith(_END_OF_LINE):
             del self._buffer[: len(_END_OF_LINE)]
             self._searched = 0
+        first = bytes(self._buffer[:1])
+        if first not in {b"", _END_OF_LINE[:1]} and not first.isalpha():
+            # At once: a client that begins with TLS waits for an answer to it.
+            raise _malformed("the first byte is not that of a request of HTTP/1.1")
         end = self._buffer.find(_END_OF_HEAD, max(0, self._searched - len(_END_OF_HEAD)))
         if end > MAX_HEAD_BYTES or (end < 0 and len(self._buffer) > MAX_HEAD_BYTES):
             raise MalformedRequestError(

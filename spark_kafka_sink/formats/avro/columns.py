@@ -66,17 +66,20 @@ _SPARK_TYPES: Final[dict[tuple[str, str], Any]] = {
 }
 
 
-def columns_of(schema: Schema) -> Column:
+def columns_of(schema: Schema, *, tells_moments: bool = False) -> Column:
     """Return the column for values of a schema, with all columns below it.
 
-    Raises `SchemaError` if no column can have them.
+    A union of int and long is a column of plain numbers. With `tells_moments` it is a struct like
+    other unions if one of them has a logical type, such as a date. Raises `SchemaError` if no
+    column can have the values.
     """
-    return _Numbering().column(schema)
+    return _Numbering(tells_moments=tells_moments).column(schema)
 
 
 class _Numbering:
-    def __init__(self) -> None:
+    def __init__(self, *, tells_moments: bool) -> None:
         self._slots = 0
+        self._tells_moments = tells_moments
 
     def column(self, schema: Schema, *, nullable: bool = False) -> Column:
         if isinstance(schema, Union):
@@ -112,8 +115,11 @@ class _Numbering:
         types = {branch.type for branch in branches}
         if len(branches) == 1:
             return self.column(branches[0], nullable=nullable)
+        is_told = self._tells_moments and any(
+            isinstance(branch, Primitive) and branch.logical is not None for branch in branches
+        )
         for pair, wider in (({"int", "long"}, "long"), ({"float", "double"}, "double")):
-            if types == pair:
+            if types == pair and not is_told:
                 return self.column(Primitive(wider), nullable=nullable)
         slot = self._next()
         children = tuple(self.column(branch, nullable=True) for branch in branches)

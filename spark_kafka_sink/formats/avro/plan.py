@@ -192,15 +192,15 @@ class Place(NamedTuple):
     path: FieldPath | None
 
 
-def make_plan(writer: Schema, reader: Schema) -> Plan:
-    """Return the plan for payloads of `writer` as values of `reader`.
+def make_plan(writer: Schema, reader: Schema, *, tells_moments: bool = False) -> Plan:
+    """Return the plan for payloads of `writer` as values of `reader`; see `columns_of`.
 
     Raises `SchemaError` if no columns can have such values, or the plan would be too long.
     """
     # Whatever the schema says: a payload may be missing or malformed.
     compiler = _Compiler()
     try:
-        column = replace(columns_of(reader), nullable=True)
+        column = replace(columns_of(reader, tells_moments=tells_moments), nullable=True)
         compiler.action(resolve(writer, reader), column)
     except RecursionError:
         raise SchemaError("Avro: the schema has too many levels") from None

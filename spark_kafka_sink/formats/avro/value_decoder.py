@@ -16,7 +16,8 @@ Its rows become the values that `value_encoder` takes for the same schema:
 | record, map | dict |
 | union | the value of its type |
 
-A union of int and long, or of float and double, is a number, whatever its logical types.
+A union of int and long is a number if neither has a logical type, and so is a union of float and
+double.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ValueDecoder:
 
     def __init__(self, writer: Schema, reader: Schema, name: str = "value") -> None:
         """Set what errors call the value; raise SchemaError if no column can have such values."""
-        plan = make_plan(writer, reader)
+        plan = make_plan(writer, reader, tells_moments=True)
         self._interpreter = Interpreter(plan, name)
         self._name = name
         self._convert = _conversion(reader, plan.column)

@@ -125,6 +125,14 @@ def test_references_are_resolved(monkeypatch):
             "unknown option 'valueSubjekt'; did you mean 'valueSubject'?",
         ),
         (
+            {"format_options": {"value.schema.id": "7"}},
+            "unknown option 'value.schema.id'; did you mean 'valueSchema'?",
+        ),
+        (
+            {"format_options": {"url": "http://a:1"}},
+            "unknown option 'url'; did you mean 'url' in schema_registry?",
+        ),
+        (
             {"format_options": {"kafka.valueSubjekt": "a"}},
             "unknown option 'kafka.valueSubjekt'; did you mean 'valueSubject'?",
         ),

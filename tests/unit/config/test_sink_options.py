@@ -126,11 +126,26 @@ def test_consumer_settings_are_ignored(name):
         ("kafka.topic", "topic"),
         ("topics", "topic"),
         ("report_path", "reportPath"),
+        ("auto.register.schemas", "autoRegisterSchemas"),
+        ("url", "schema.registry.url"),
+        ("confluent.schema.registry.url", "schema.registry.url"),
+        ("value.schema.id", "valueSchema"),
+        ("key.schema.version", "keySchema"),
+        ("value.schema.naming.strategy", "valueSubjectNameStrategy"),
+        ("schema.name", "valueRecordName"),
+        ("subject", "valueSubject"),
     ],
 )
 def test_an_unknown_option_is_rejected_with_a_suggestion(name, nearest):
     """The error for a mistyped option suggests the nearest one, and does not show the value."""
     assert f"unknown option {name!r}; did you mean {nearest!r}?" == refusal({name: "hunter2"})
+
+
+def test_the_mode_of_a_write_is_not_an_option():
+    """The error says where the mode belongs; it is an option of Spark's functions for Avro."""
+    assert "unknown option 'mode': a write is told its mode by mode('append')" == refusal(
+        {"mode": "FAILFAST"}
+    )
 
 
 def test_an_unrecognizable_option_gets_no_suggestion():

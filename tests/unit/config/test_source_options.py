@@ -382,6 +382,15 @@ def test_a_path_is_rejected_with_what_to_do():
         ("Group.Id", "kafka.group.id"),
         ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
         ("kafka.fetch.max.byte", "kafka.fetch.max.bytes"),
+        ("mode", "onDecodeError"),
+        ("avroSchemaEvolutionMode", "schemaEvolutionMode"),
+        ("url", "schema.registry.url"),
+        ("confluent.schema.registry.url", "schema.registry.url"),
+        ("value.schema.id", "valueSchema"),
+        ("key.schema.version", "keySchema"),
+        ("value.schema.naming.strategy", "valueSubjectNameStrategy"),
+        ("schema.name", "valueRecordName"),
+        ("subject", "valueSubject"),
     ],
 )
 def test_an_unknown_option_is_rejected_with_a_suggestion(name, nearest):

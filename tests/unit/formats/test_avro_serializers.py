@@ -28,8 +28,9 @@ from spark_kafka_sink.formats.avro_serializers import AvroDeserializer, AvroSeri
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.registry.framing import prefix
-from spark_kafka_sink.testing import AnswerStatus
+from spark_kafka_sink.testing import AnswerStatus, NeverAnswer
 from tests.support.consumer.embedded_consuming import PATIENCE, consuming, take
+from tests.support.kafka.real_kafka import wait_until
 
 ZERO = TopicPartition("orders", 0)
 LATEST = "GET /subjects/{subject}/versions/latest"
@@ -188,6 +189,26 @@ def test_threads_share_a_look_up(broker, registry, register):
     for thread in threads:
         thread.join(PATIENCE)
     assert (8, 1, 1) == (len(found), len(set(found)), latest.seen)
+
+
+def test_look_ups_of_different_schemas_do_not_wait_for_each_other(broker, registry, register):
+    """While the registry is silent about one id, payloads of another one are read."""
+    slow, quick = (register(text).serialize("orders", [], ORDER) for text in (TEXT, WIDER))
+    slow_id, quick_id = (int.from_bytes(data[1:5], "big") for data in (slow, quick))
+    assert slow_id != quick_id
+    asked = broker.schema_registry.on(f"GET /schemas/ids/{slow_id}", NeverAnswer())
+    reader = AvroDeserializer({**registry, "max.retries": 0, "request.timeout.ms": 60_000})
+    thread = threading.Thread(target=_refused, args=(reader, slow), daemon=True)
+    thread.start()
+    wait_until(lambda: asked.fired, seconds=PATIENCE, what="the request")
+    assert {**ORDER, "channel": None} == reader.deserialize("orders", [], quick)
+    assert thread.is_alive()
+
+
+def _refused(reader, data):
+    """Read a payload whose schema cannot be found."""
+    with suppress(SchemaRegistryError):
+        reader.deserialize("orders", [], data)
 
 
 def test_payloads_are_read_by_their_own_schemas(registry, register):
@@ -406,6 +427,22 @@ def test_wrong_arguments_are_refused_at_once(plug_in, given, expected):
     with pytest.raises(ConfigError) as caught:
         plug_in(**given)
     assert str(caught.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (({}, TEXT), "takes only the settings of the registry by position: name the other"),
+        ((TEXT,), "pass the text of a schema by its name, as in"),
+    ],
+)
+@pytest.mark.parametrize("plug_in", [AvroSerializer, AvroDeserializer])
+def test_arguments_as_of_confluents_classes_are_refused(plug_in, given, expected):
+    """Their schema comes second; the error shows how it is passed here."""
+    with pytest.raises(TypeError) as caught:
+        plug_in(*given)
+    assert expected in str(caught.value)
+    assert f"{plug_in.__name__}(" in str(caught.value)
 
 
 def test_a_key_is_checked_with_its_own_names(broker, registry):

@@ -206,6 +206,16 @@ def test_each_schema_is_requested_once(broker):
     assert 3 == hook.seen
 
 
+def test_a_registry_without_tls_is_told_from_one_that_is_away(broker):
+    """An https URL for it fails with the first answer, is not retried, and says what to write."""
+    url = broker.schema_registry_url.replace("http://", "https://")
+    with pytest.raises(SchemaRegistryError) as caught:
+        client_of(broker, url=url).latest_schema("a")
+    assert "the server answers without TLS" in str(caught.value)
+    assert str(caught.value).endswith("if the registry has none, begin url with http://")
+    assert (False, None) == (caught.value.retriable, caught.value.status)
+
+
 def test_a_secured_registry(certificates):
     """Certificate and password are checked on both sides."""
     tls = TlsSettings(

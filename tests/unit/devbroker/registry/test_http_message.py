@@ -108,6 +108,9 @@ def test_a_target_may_name_the_server():
         (b"GET /\x80 HTTP/1.1\r\n\r\n", HTTPStatus.BAD_REQUEST),
         (b"GET subjects HTTP/1.1\r\n\r\n", HTTPStatus.BAD_REQUEST),
         (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", HTTPStatus.BAD_REQUEST),
+        # At once, since a client of TLS waits for the answer.
+        (b"\x16", HTTPStatus.BAD_REQUEST),
+        (b"\r\n\x16", HTTPStatus.BAD_REQUEST),
         (b"GET / HTTP/1.1\r\nA : b\r\n\r\n", HTTPStatus.BAD_REQUEST),
         (b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", HTTPStatus.BAD_REQUEST),
         (b"GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n", HTTPStatus.BAD_REQUEST),

@@ -13,6 +13,7 @@ import pytest
 from spark_kafka_sink.errors import PayloadError, SchemaError
 from spark_kafka_sink.formats.avro.schema import parse_schema
 from spark_kafka_sink.formats.avro.value_decoder import ValueDecoder
+from spark_kafka_sink.formats.avro.value_encoder import ValueEncoder
 from spark_kafka_sink.record.default_record import encode_varint
 
 UTC = dt.UTC
@@ -85,6 +86,10 @@ A, B = record(field("a", "int"), name="A"), record(field("b", ["null", "int"]), 
         ([A, B], {"b": None}),
         (["int", "long"], 2**40),
         (["float", "double"], 1.1),
+        ([logical("int", "date"), logical("long", "timestamp-millis")], dt.date(2026, 1, 2)),
+        (["null", "int", logical("long", "timestamp-micros")], 5),
+        (["null", "int", logical("long", "timestamp-micros")], AT),
+        (["null", "int", logical("long", "timestamp-micros")], None),
         (
             record(
                 field("id", "long"),
@@ -106,6 +111,14 @@ def test_values_are_those_of_fastavro(schema, value):
     found = decoder(schema).decode(data)
     assert (value, type(value)) == (found, type(found))
     assert expected == found
+
+
+@pytest.mark.parametrize("value", [AT, dt.date(2026, 1, 2), None])
+def test_a_moment_of_a_union_is_read_as_it_was_written(value):
+    """A timestamp is no date, although both are numbers, and Python's datetime is a date."""
+    schema = [logical("int", "date"), "null", logical("long", "timestamp-millis")]
+    data = ValueEncoder(parse_schema(json.dumps(schema))).encode(value)
+    assert value == decoder(schema).decode(data)
 
 
 def test_values_that_fastavro_has_otherwise():
