@@ -8,6 +8,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := $(CURDIR)/.venv/bin/python
 INSTALLED := .venv/.installed
+DEMO_INSTALLED := .venv/.installed-demo
 # The builder of the documentation. It does not detect changed docstrings, so its cache is removed
 # first; its own --clean would remove everything in .cache.
 DOCS := .venv-docs/bin/python -m zensical
@@ -66,7 +67,12 @@ setup: $(INSTALLED) ## Create .venv and install the package with its development
 	@scripts/find_java.sh > /dev/null
 
 $(INSTALLED): pyproject.toml requirements.lock scripts/make_venv.sh scripts/install_locked.sh
-	@scripts/make_venv.sh .venv
+	@scripts/make_venv.sh .venv requirements.lock dev
+	@touch $@
+
+# Only what the demo needs, unless the development environment is there.
+$(DEMO_INSTALLED): pyproject.toml scripts/demo.lock scripts/make_venv.sh scripts/install_locked.sh
+	@scripts/make_venv.sh .venv scripts/demo.lock demo
 	@touch $@
 
 # Quietly: Java lists each class that it leaves out.
@@ -99,13 +105,15 @@ $(NOTEBOOKS_INSTALLED): $(INSTALLED) scripts/notebooks.lock
 
 .PHONY: docs
 docs: $(INSTALLED) $(DOCS_INSTALLED) ## Build the documentation in site/; fail if a link is broken
+	@$(PYTHON) scripts/site_pages.py
 	@rm -rf site .cache/mkdocstrings.json .cache/[0-9]*
 	@# The builder ignores a page that is missing from the navigation, or in it alone.
 	@$(PYTHON) -m pytest -q tests/unit/test_docs.py -k navigation
 	@$(DOCS) build --strict
 
 .PHONY: docs-serve
-docs-serve: $(INSTALLED) $(DOCS_INSTALLED) ## Serve the documentation at http://localhost:8000, with live reload
+docs-serve: $(INSTALLED) $(DOCS_INSTALLED) ## Serve the documentation at http://localhost:8000, as it is now
+	@$(PYTHON) scripts/site_pages.py
 	@$(DOCS) serve
 
 # Its dependencies are installed separately, so that they do not change those of the tests.
@@ -197,7 +205,7 @@ bench: $(INSTALLED) ## Compare the sink with other clients and Spark's JVM sink 
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks.bench $(BENCH_ARGS)
 
 .PHONY: demo
-demo: $(INSTALLED) ## Write a million rows, read them back, and copy a topic with a stream that is killed
+demo: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(DEMO_INSTALLED)) ## Write a million rows, read them back, and copy a topic with a stream that is killed
 	@$(WITH_JAVA) $(PYTHON) examples/demo.py
 
 .PHONY: clean

@@ -55,5 +55,9 @@ def start_devbroker() -> Iterator[StartDevBroker]:
 
 @pytest.fixture
 def devbroker(start_devbroker: StartDevBroker) -> DevBroker:
-    """Return an empty embedded Kafka broker for this test alone; it creates topics on demand."""
+    """Return an embedded Kafka broker for this test alone, without topics.
+
+    It creates a topic for a client that asks for it, as `KafkaProducer` does; a write of Spark asks
+    only with the option `autoCreateTopics`.
+    """
     return start_devbroker()

@@ -9,14 +9,21 @@ set -euo pipefail
 environment=$1
 lock=$2
 
-pip_install=("$environment/bin/python" -m pip install --quiet --disable-pip-version-check
-  --require-hashes --no-deps --no-build-isolation --use-pep517 --no-compile)
+pip_install=("$environment/bin/python" -m pip install --disable-pip-version-check
+  --require-hashes --no-deps --no-build-isolation --use-pep517 --no-compile --progress-bar off)
+
+# Install with pip, and show the large files as they arrive: a download may take a minute.
+install() {
+  "${pip_install[@]}" "$@" | sed -u -n -E \
+    -e 's/^ *(Downloading|Using cached) ([^- ]+-[^- ]+)[^ ]*\.(whl|gz) \(([0-9.]+ MB)\).*/  \2, \4/p' \
+    -e 's/^Installing collected packages.*/  unpacking .../p'
+}
 
 # With a new pip, since none may be replaced while another one runs. The lines of an entry, except
 # the last, end in a backslash.
 builders=$(sed -n -E '/^(pip|setuptools|cython)==/,/[^\\]$/p' "$lock")
 # The first packages show whether there is an index: pip would wait for it for minutes.
-[ -z "$builders" ] || "${pip_install[@]}" --retries 2 --timeout 8 -r <(echo "$builders") || {
+[ -z "$builders" ] || install --retries 2 --timeout 8 -r <(echo "$builders") || {
   echo "The packages of $lock cannot be installed: pip needs a package index (see its message above" \
     "and 'pip config list')." >&2
   exit 1
@@ -25,10 +32,10 @@ builders=$(sed -n -E '/^(pip|setuptools|cython)==/,/[^\\]$/p' "$lock")
 part() {
   awk -v part="$1" '/^[^ #]/ { entry++ } entry % 2 == part' "$lock"
 }
-"${pip_install[@]}" -r <(part 0) &
+install -r <(part 0) &
 other=$!
 trap 'kill "$other" 2> /dev/null' EXIT
-"${pip_install[@]}" -r <(part 1)
+install -r <(part 1)
 wait "$other"
 trap - EXIT
 # pip would compile thousands of modules one after another. A package may have files that are no

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Update the lock files to the newest versions that pyproject.toml allows, with their hashes.
-# `make setup` installs requirements.lock, `make audit` the auditor of scripts/audit.lock, `make docs`
+# `make setup` installs requirements.lock, `make demo` in a new clone scripts/demo.lock, `make audit` the auditor of scripts/audit.lock, `make docs`
 # the builder of scripts/docs.lock, `make dist` and `make matrix` the tools of scripts/dist.lock,
 # `make notebooks` those of scripts/notebooks.lock, and the Kerberos tests need scripts/kerberos.lock in
 # addition.
@@ -30,6 +30,8 @@ backend=$("$environment/bin/python" -c 'import tomllib
 with open("pyproject.toml", "rb") as project:
     print(*tomllib.load(project)["build-system"]["requires"], sep="\n")')
 lock requirements.lock pyproject.toml --extra dev <(echo "$backend")
+# The demo runs with the same versions as the tests.
+lock scripts/demo.lock pyproject.toml --extra demo <(echo "$backend") --constraint requirements.lock
 # The builder of the site reads the package without importing it, so it needs no other dependencies.
 docs=$("$environment/bin/python" -c 'import tomllib
 with open("pyproject.toml", "rb") as project:

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Create a virtual environment in the directory $1 with the first Python 3.11 or newer on the PATH, and
-# install the package with the requirements of its checks and tests. With Python 3.11, the version of
-# CI, exactly the files in requirements.lock are installed. With any other version, pip chooses
+# install the package with the requirements of its extra $3. With Python 3.11, the version of CI,
+# exactly the files in the lock file $2 are installed. With any other version, pip chooses
 # versions that pyproject.toml allows and checks no hashes.
 set -euo pipefail
 
 environment=$1
+lock=$2
+extra=$3
 locked_version=3.11
 
 find_python() {
@@ -40,15 +42,15 @@ if ! "$environment/bin/python" -m pip --version > /dev/null 2>&1; then
   fi
 fi
 
-echo "setup: installing the package and its tools (a few minutes the first time)"
+echo "setup: installing the package and what it needs (a few minutes the first time)"
 version=$("$environment/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 if [ "$version" = "$locked_version" ]; then
-  "$(dirname "$0")/install_locked.sh" "$environment" requirements.lock
+  "$(dirname "$0")/install_locked.sh" "$environment" "$lock"
   arguments=(--no-deps --no-build-isolation -e .)
 else
-  echo "setup: requirements.lock is for Python $locked_version, but this is Python $version:" \
+  echo "setup: $lock is for Python $locked_version, but this is Python $version:" \
     "installing versions that pyproject.toml allows, without checking hashes"
-  arguments=(-e '.[dev]')
+  arguments=(-e ".[$extra]")
 fi
 # Spark searches the directories of sys.path for modules named pyspark_*. It would not find a module
 # behind an import hook, which is what an editable install uses by default.

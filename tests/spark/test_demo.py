@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from spark_kafka_sink import KafkaProducer
+from spark_kafka_sink.testing import DevBroker
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -73,3 +77,33 @@ def test_a_killed_stream_copies_each_number_once():
     assert 0 == done.returncode, done.stdout + done.stderr
     assert "killed the query after 3 micro-batches\n" in done.stdout
     assert "20000 numbers were copied, 0 are missing, 0 are duplicated\n" in done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.soak
+def test_a_declarative_pipeline_copies_each_row_once(tmp_path):
+    """Two runs of the pipeline copy what the topic has, the second one only what is new."""
+    pipeline = tmp_path / "pipeline"
+    shutil.copytree(EXAMPLES / "declarative_pipeline", pipeline)
+    spec = pipeline / "spark-pipeline.yml"
+    spec.write_text(spec.read_text().replace("/tmp/copy_events", str(tmp_path / "storage")))  # noqa: S108
+    command = shutil.which("spark-pipelines", path=str(Path(sys.executable).parent))
+    with DevBroker(topics={"events": 2, "copy": 2}) as broker:
+        for first in (0, 100):
+            with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+                for number in range(first, first + 100):
+                    producer.send("events", b"%d" % number)
+            done = subprocess.run(  # noqa: S603 - Spark's own command
+                [command or "spark-pipelines", "run"],
+                cwd=pipeline,
+                env={**os.environ, "BOOTSTRAP_SERVERS": broker.bootstrap_servers},
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
+            )
+
+            assert 0 == done.returncode, done.stdout + done.stderr
+            copied = sorted(int(r.value) for part in broker.records("copy").values() for r in part)
+            assert list(range(first + 100)) == copied

@@ -41,11 +41,14 @@ def test_the_version_has_one_source():
     assert re.fullmatch(r"\d+\.\d+\.\d+", spark_kafka_sink.__version__)
 
 
-def test_the_project_has_all_usual_links():
-    """The project has all usual links, each to a page of its repository."""
-    assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} == set(PROJECT["urls"])
-    homepage = PROJECT["urls"]["Homepage"]
-    assert [] == [url for url in PROJECT["urls"].values() if not url.startswith(homepage)]
+def test_the_address_of_the_repository_stands_in_one_place():
+    """As long as pyproject.toml has no address, nothing names one; later, only pyproject.toml."""
+    names = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "zensical.toml")
+    files = [*(ROOT / name for name in names), *(ROOT / "docs").rglob("*.md")]
+    files += (ROOT / "examples").rglob("*.ipynb")
+    address = PROJECT["urls"].get("Source", "github.com/spark-kafka-sink")
+
+    assert [] == [file.name for file in files if address in file.read_text()]
 
 
 def test_the_types_are_installed():

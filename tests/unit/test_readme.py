@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.support.documentation import DOCS, ROOT, SITE
+from tests.support.scripts import load_script
 
 README = (ROOT / "README.md").read_text()
 MOST_LINES = 130
@@ -36,6 +37,15 @@ def test_the_figures_match_the_performance_page():
         [codec, written[codec], read[codec, "all"], read.get((codec, "`value`"), "")]
         for codec in ("none", "lz4", "zstd")
     ] == _rows(README)
+
+
+def test_the_chart_shows_the_figures_of_the_performance_page():
+    """The chart of the site's home page is the one that `scripts/speed_chart.py` draws."""
+    speed_chart = load_script("speed_chart")
+    bars = speed_chart.figures((DOCS / "guides" / "performance.md").read_text())
+
+    assert 6 == len(bars)
+    assert speed_chart.chart(bars) == (DOCS / "speed.svg").read_text()
 
 
 def _rows(text: str) -> list[list[str]]:

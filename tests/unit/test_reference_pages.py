@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "write_reference.py"
-_SPEC = importlib.util.spec_from_file_location("write_reference", SCRIPT)
-write_reference = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(write_reference)
+from tests.support.scripts import load_script
+
+write_reference = load_script("write_reference")
 PAGES = write_reference.pages()
 
 
