@@ -87,7 +87,7 @@ class SitePages:
         return path.relative_to(self._root).as_posix()
 
     def _linked(self, text: str, path: Path) -> str:
-        """Let the links of a page lead to pages of the site; note which pages they need."""
+        """Make the links of a page lead to pages of the site; note which pages they need."""
         place = self.place(path)
         base = path if path.is_dir() else path.parent
 
