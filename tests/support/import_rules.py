@@ -169,6 +169,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "base": (),
         # The metadata of a cluster that replicates, and the controller that changes them.
         "metadata": (),
+        "controller": ("base", "metadata"),
         "log": ("base",),
         "replication": ("base", "metadata", "log"),
         "transactions": ("base", "log"),

@@ -1,0 +1,1 @@
+"""The controller of a cluster that replicates: brokers, topics, leaders and in-sync replicas."""

@@ -1,0 +1,404 @@
+"""The controller: one broker of the cluster is it, and changes the metadata (QuorumController).
+
+Every broker has one; all but one are on standby. `tick` takes and renews the lease of the quorum,
+and does what is due. `handle` is one event of Kafka's queue: the request is looked at with the
+image as it is, the records go into the metadata log and into the image, and only then there is a
+response. Calls are events one at a time, so there is nothing to wait for, and no lock.
+
+A controller that has been replaced notices it at the latest when it appends. Then it has changed
+nothing, responds with NOT_CONTROLLER, and is on standby. No sockets, no threads; time is an
+argument, in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.controller.broker_control import BrokerControl, BrokerControlState
+from spark_kafka_sink.devbroker.controller.replication_control import (
+    MIN_INSYNC_REPLICAS,
+    ControllerSettings,
+    ReplicationControl,
+)
+from spark_kafka_sink.devbroker.controller.topic_control import TopicControl
+from spark_kafka_sink.devbroker.metadata.image import MetadataImage
+from spark_kafka_sink.devbroker.metadata.quorum import (
+    FetchMetadataRequest,
+    FetchMetadataResponse,
+    NotControllerError,
+)
+from spark_kafka_sink.devbroker.metadata.records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    ConfigResource,
+    MetadataRecord,
+    ProducerIds,
+)
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from spark_kafka_sink.protocol.messages.alter_partition import AlterPartitionRequest
+from spark_kafka_sink.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from spark_kafka_sink.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from spark_kafka_sink.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from spark_kafka_sink.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    import random
+    import uuid
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spark_kafka_sink.devbroker.controller.partition_change_builder import Election
+    from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
+
+_NEVER = float("inf")
+_MAX_PRODUCER_ID: Final = 2**63 - 1
+#: How many records a response to a fetch of metadata has at most.
+_FETCH_LIMIT: Final = 10_000
+
+
+class Controller:
+    """The controller in one broker: active or on standby."""
+
+    def __init__(
+        self,
+        node_id: int,
+        cluster_id: str,
+        quorum: MetadataQuorum,
+        *,
+        new_uuid: Callable[[], uuid.UUID],
+        rng: random.Random,
+        settings: ControllerSettings | None = None,
+    ) -> None:
+        """Begin on standby; ids of topics come from `new_uuid`, places of replicas from `rng`."""
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._quorum = quorum
+        self._settings = settings or ControllerSettings()
+        #: The metadata as this controller last knew them; current while it is active.
+        self.image = MetadataImage()
+        self._replication = ReplicationControl(self.image)
+        self._topics = TopicControl(
+            image=self.image,
+            replication=self._replication,
+            settings=self._settings,
+            new_uuid=new_uuid,
+            rng=rng,
+        )
+        self._epoch: int | None = None
+        self._brokers = BrokerControl(self.image, self._settings.broker_session_timeout, 0.0)
+        #: When each broker last fetched metadata from this controller.
+        self._fetched_at: dict[int, float] = {}
+        self._check_lease_at = 0.0
+        self._balance_at = _NEVER
+        self._elect_uncleanly_at = _NEVER
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the controller, as far as it knows."""
+        return self._epoch is not None
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` must be called at the latest."""
+        if self._epoch is None:
+            return self._quorum.turn_of(self._node_id)
+        return min(
+            self._check_lease_at,
+            self._brokers.deadline,
+            self._balance_at,
+            self._elect_uncleanly_at,
+        )
+
+    # Time.
+
+    def tick(self, now: float) -> None:
+        """Take or keep the lease; fence brokers and elect leaders when it is time."""
+        if self._epoch is None:
+            self._epoch = self._quorum.acquire(self._node_id, now)
+            if self._epoch is None:
+                return
+            self._activate(now)
+        elif not self._keeps_lease(now):
+            self._epoch = None
+            return
+        self._check_lease_at = now + self._quorum.lease / 4
+        try:
+            self._do_what_is_due(now)
+        except NotControllerError:
+            self._epoch = None
+
+    def _activate(self, now: float) -> None:
+        self.image.apply(self._quorum.read(self.image.offset + 1, self._quorum.end_offset))
+        self._brokers = BrokerControl(self.image, self._settings.broker_session_timeout, now)
+        self._fetched_at = dict.fromkeys(self._quorum.running, now)
+        self._balance_at = self._elect_uncleanly_at = _NEVER
+        self._schedule(now)
+
+    def _keeps_lease(self, now: float) -> bool:
+        quorum = self._quorum
+        since = now - quorum.lease
+        reached = sum(
+            node_id == self._node_id or self._fetched_at.get(node_id, since) > since
+            for node_id in quorum.running
+        )
+        if self._epoch is not None and reached * 2 > len(quorum.running):
+            return quorum.renew(self._epoch, now)
+        return now < quorum.lease_ends_at and quorum.controller_epoch == self._epoch
+
+    def resign(self, now: float) -> None:
+        """End the lease because this broker shuts down, so that another takes over at once."""
+        if self._epoch is not None:
+            self._quorum.resign(self._epoch, now)
+            self._epoch = None
+
+    def _do_what_is_due(self, now: float) -> None:
+        # One at a time: the next one sees what the first has changed.
+        while (node_id := self._brokers.next_stale(now)) is not None:
+            epoch = self.image.brokers[node_id].broker_epoch
+            self._commit(self._replication.broker_fenced(node_id, epoch), now)
+        most = self._settings.max_elections
+        if now >= self._elect_uncleanly_at:
+            self._elect_uncleanly_at = _NEVER
+            changes = self._replication.elect_unclean_leaders(most)
+            if len(changes) == most:
+                self._elect_uncleanly_at = now
+            self._commit(changes, now)
+        if now >= self._balance_at:
+            self._balance_at = _NEVER
+            changes = self._replication.balance_leaders(most)
+            if len(changes) == most:
+                self._balance_at = now
+            self._commit(changes, now)
+
+    def _schedule(self, now: float) -> None:
+        """Plan elections if there is something to elect, and none is planned."""
+        settings = self._settings
+        if self._elect_uncleanly_at == _NEVER and any(self._replication.leaderless()):
+            self._elect_uncleanly_at = now + settings.unclean_leader_election_interval
+        if (
+            settings.leader_imbalance_check_interval is not None
+            and self._balance_at == _NEVER
+            and any(self._replication.imbalanced())
+        ):
+            self._balance_at = now + settings.leader_imbalance_check_interval
+
+    def _commit(self, records: Sequence[MetadataRecord], now: float) -> None:
+        """Append records and apply them; raises NotControllerError if another one is active."""
+        if self._epoch is None:
+            raise NotControllerError(f"broker {self._node_id} is not the controller")
+        if records:
+            self._quorum.append(self._epoch, records)
+            self.image.apply(records)
+        self._schedule(now)
+
+    # Requests between brokers, and of clients.
+
+    def fetch_metadata(self, request: FetchMetadataRequest, now: float) -> FetchMetadataResponse:
+        """Return records of the metadata log, or only who the controller is."""
+        if self._epoch is None:
+            return FetchMetadataResponse(
+                controller_id=self._quorum.controller_id,
+                controller_epoch=self._quorum.controller_epoch,
+                offset=request.offset,
+            )
+        self._fetched_at[request.node_id] = now
+        # One that was replaced, and does not know it yet, has nothing newer.
+        known = max(0, self.image.offset + 1 - request.offset)
+        return FetchMetadataResponse(
+            controller_id=self._node_id,
+            controller_epoch=self._epoch,
+            offset=request.offset,
+            records=self._quorum.read(request.offset, min(known, _FETCH_LIMIT)),
+        )
+
+    def handle(self, request: AnyRequest, now: float, version: int | None = None) -> ApiResponse:
+        """Handle one request; `version` is by default the latest.
+
+        A top-level error is in the response, if that has a place for it. Otherwise it is raised, as
+        RefusedError with NOT_CONTROLLER.
+        """
+        try:
+            return self._handle(request, now, request.versions.max if version is None else version)
+        except NotControllerError as error:
+            self._epoch = None
+            refused = RefusedError(ErrorCode.NOT_CONTROLLER, str(error))
+        except RefusedError as error:
+            refused = error
+        if isinstance(request, _WITHOUT_TOP_LEVEL_ERROR):
+            raise refused
+        failed: Callable[..., ApiResponse] = type(request).response_class()
+        return failed(error_code=refused.error_code)
+
+    def _handle(self, request: AnyRequest, now: float, version: int) -> ApiResponse:
+        if self._epoch is None:
+            raise NotControllerError(f"broker {self._node_id} is not the controller")
+        match request:
+            case BrokerHeartbeatRequest():
+                return self._heartbeat(request, now)
+            case AlterPartitionRequest():
+                self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+                records, response = self._replication.alter_partition(request, version)
+                self._commit(records, now)
+                return response
+            case BrokerRegistrationRequest():
+                return self._register(request, now)
+            case AllocateProducerIdsRequest():
+                return self._allocate_producer_ids(request, now)
+            case _:
+                return self._change_topics(request, now)
+
+    def _change_topics(self, request: AnyRequest, now: float) -> ApiResponse:
+        """Create, grow or delete topics, all that is possible in one step."""
+        records: list[MetadataRecord] = []
+        response: ApiResponse
+        match request:
+            case CreateTopicsRequest():
+                response = CreateTopicsResponse(topics=self._topics.create(request.topics, records))
+            case CreatePartitionsRequest():
+                response = CreatePartitionsResponse(
+                    results=self._topics.grow(request.topics, records)
+                )
+            case DeleteTopicsRequest():
+                response = DeleteTopicsResponse(responses=self._topics.delete(request, records))
+            case _:
+                raise TypeError(f"{type(request).__name__} is not a request for the controller")
+        self._commit([] if getattr(request, "validate_only", False) else records, now)
+        return response
+
+    def _register(
+        self, request: BrokerRegistrationRequest, now: float
+    ) -> BrokerRegistrationResponse:
+        before = self.image.brokers.get(request.broker_id)
+        broker = self._brokers.register(request, self._cluster_id, self._quorum.end_offset, now)
+        records: list[MetadataRecord] = []
+        if before is None or before.incarnation_id != broker.incarnation_id:
+            records += self._replication.broker_restarted(
+                broker.node_id,
+                cleanly=before is not None and request.previous_broker_epoch == before.broker_epoch,
+            )
+        self._commit([*records, broker], now)
+        return BrokerRegistrationResponse(broker_epoch=broker.broker_epoch)
+
+    def _heartbeat(self, request: BrokerHeartbeatRequest, now: float) -> BrokerHeartbeatResponse:
+        node_id, epoch = request.broker_id, request.broker_epoch
+        replication = self._replication
+        current, following = self._brokers.next_state(
+            request, now, leads=replication.leads(node_id)
+        )
+        is_caught_up = self._brokers.is_caught_up(request)
+        records: list[MetadataRecord] = []
+        if following is not current:
+            if following.is_fenced:
+                records = replication.broker_fenced(node_id, epoch)
+            elif following is BrokerControlState.UNFENCED:
+                records = replication.broker_unfenced(node_id, epoch)
+            else:
+                records = replication.broker_shutting_down(node_id, epoch)
+        self._commit(records, now)
+        if following is BrokerControlState.CONTROLLED_SHUTDOWN:
+            self._brokers.begin_shutdown(node_id, self.image.offset)
+        return BrokerHeartbeatResponse(
+            is_caught_up=is_caught_up,
+            is_fenced=following.is_fenced,
+            should_shut_down=following is BrokerControlState.SHUTDOWN_NOW,
+        )
+
+    def _allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest, now: float
+    ) -> AllocateProducerIdsResponse:
+        self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+        first, size = self.image.next_producer_id, self._settings.producer_id_block_size
+        if first > _MAX_PRODUCER_ID - size:
+            raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids")
+        record = ProducerIds(
+            node_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            next_producer_id=first + size,
+        )
+        self._commit([record], now)
+        return AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=size)
+
+    # Requests whose messages handlers translate; each raises RefusedError.
+
+    def elect_leader(self, topic: str, partition: int, election: Election, now: float) -> None:
+        """Elect a leader as a client asks; see `ReplicationControl.elect_leader`."""
+        change = self._replication.elect_leader(topic, partition, election)
+        self._commit_or_refuse([change], now)
+
+    def reassign(
+        self,
+        topic: str,
+        partition: int,
+        replicas: Sequence[int] | None,
+        now: float,
+        *,
+        may_change_replication_factor: bool = True,
+    ) -> None:
+        """Begin or cancel a reassignment; see `ReplicationControl.reassign`."""
+        change = self._replication.reassign(
+            topic,
+            partition,
+            replicas,
+            may_change_replication_factor=may_change_replication_factor,
+        )
+        self._commit_or_refuse([] if change is None else [change], now)
+
+    def alter_configs(
+        self, resource: ConfigResource, changes: Mapping[str, str | None], now: float
+    ) -> None:
+        """Set or, with None, remove settings, which are valid, of a topic or of brokers."""
+        records: list[MetadataRecord] = [
+            ConfigRecord(resource=resource, name=name, value=value)
+            for name, value in changes.items()
+        ]
+        if MIN_INSYNC_REPLICAS in changes:
+            if resource.resource_type == TOPIC_RESOURCE:
+                records += self._replication.clear_elr(resource.name)
+            elif resource == ConfigResource(BROKER_RESOURCE, ""):
+                records += self._replication.clear_elr(None)
+        self._commit_or_refuse(records, now)
+
+    def unregister_broker(self, node_id: int, now: float) -> None:
+        """Remove a broker that will not come back (UnregisterBroker)."""
+        broker = self.image.brokers.get(node_id)
+        if broker is None:
+            raise RefusedError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED,
+                f"Broker ID {node_id} is not currently registered",
+            )
+        records = self._replication.broker_unregistered(node_id, broker.broker_epoch)
+        self._commit_or_refuse(records, now)
+        self._brokers.forget(node_id)
+
+    def _commit_or_refuse(self, records: Sequence[MetadataRecord], now: float) -> None:
+        try:
+            self._commit(records, now)
+        except NotControllerError as error:
+            self._epoch = None
+            raise RefusedError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+
+
+#: Whose responses have an error for each topic only.
+_WITHOUT_TOP_LEVEL_ERROR = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)
