@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.controller.broker_control import BrokerControl, BrokerControlState
+from spark_kafka_sink.devbroker.controller.partition_requests import (
+    alter_reassignments,
+    elect_leaders,
+    list_reassignments,
+)
 from spark_kafka_sink.devbroker.controller.replication_control import (
     MIN_INSYNC_REPLICAS,
     ControllerSettings,
@@ -42,6 +47,9 @@ from spark_kafka_sink.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from spark_kafka_sink.protocol.messages.alter_partition import AlterPartitionRequest
+from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from spark_kafka_sink.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -61,6 +69,10 @@ from spark_kafka_sink.protocol.messages.create_topics import (
 from spark_kafka_sink.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+)
+from spark_kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest
+from spark_kafka_sink.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
 )
 
 if TYPE_CHECKING:
@@ -249,7 +261,8 @@ class Controller:
         if isinstance(request, _WITHOUT_TOP_LEVEL_ERROR):
             raise refused
         failed: Callable[..., ApiResponse] = type(request).response_class()
-        return failed(error_code=refused.error_code)
+        empty = _EMPTY_RESULTS.get(type(request))
+        return failed(error_code=refused.error_code, **({} if empty is None else {empty: ()}))
 
     def _handle(self, request: AnyRequest, now: float, version: int) -> ApiResponse:
         if self._epoch is None:
@@ -266,11 +279,13 @@ class Controller:
                 return self._register(request, now)
             case AllocateProducerIdsRequest():
                 return self._allocate_producer_ids(request, now)
+            case ListPartitionReassignmentsRequest():
+                return list_reassignments(request, self.image)
             case _:
-                return self._change_topics(request, now)
+                return self._change(request, now)
 
-    def _change_topics(self, request: AnyRequest, now: float) -> ApiResponse:
-        """Create, grow or delete topics, all that is possible in one step."""
+    def _change(self, request: AnyRequest, now: float) -> ApiResponse:
+        """Change topics or partitions as a client asks, all that is possible in one step."""
         records: list[MetadataRecord] = []
         response: ApiResponse
         match request:
@@ -282,6 +297,10 @@ class Controller:
                 )
             case DeleteTopicsRequest():
                 response = DeleteTopicsResponse(responses=self._topics.delete(request, records))
+            case ElectLeadersRequest():
+                response = elect_leaders(request, self._replication, self.image, records)
+            case AlterPartitionReassignmentsRequest():
+                response = alter_reassignments(request, self._replication, records)
             case _:
                 raise TypeError(f"{type(request).__name__} is not a request for the controller")
         self._commit([] if getattr(request, "validate_only", False) else records, now)
@@ -340,7 +359,7 @@ class Controller:
         self._commit([record], now)
         return AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=size)
 
-    # Requests whose messages handlers translate; each raises RefusedError.
+    # What handlers ask for, which raises RefusedError.
 
     def elect_leader(self, topic: str, partition: int, election: Election, now: float) -> None:
         """Elect a leader as a client asks; see `ReplicationControl.elect_leader`."""
@@ -400,5 +419,11 @@ class Controller:
             raise RefusedError(ErrorCode.NOT_CONTROLLER, str(error)) from error
 
 
+#: Where a response has its results, of which there are none with an error.
+_EMPTY_RESULTS: Final[dict[type[AnyRequest], str]] = {
+    AlterPartitionReassignmentsRequest: "responses",
+    ElectLeadersRequest: "replica_election_results",
+    ListPartitionReassignmentsRequest: "topics",
+}
 #: Whose responses have an error for each topic only.
 _WITHOUT_TOP_LEVEL_ERROR = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)

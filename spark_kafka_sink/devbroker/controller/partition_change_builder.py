@@ -122,12 +122,16 @@ class PartitionChangeBuilder:
         return None if change.is_empty else change
 
     def _complete_reassignment(self) -> None:
-        """Remove the replicas to be removed, once all others are in sync."""
+        """Remove the replicas to be removed, once the new ones are in sync.
+
+        If more are removed than added, all that remain must be in sync.
+        """
         if not self._adding and not self._removing:
             return
         isr = tuple(each for each in self._isr if each not in self._removing)
         replicas = tuple(each for each in self._replicas if each not in self._removing)
-        if isr and replicas and set(replicas).issubset(isr):
+        needed = self._adding if len(self._adding) >= len(self._removing) else replicas
+        if isr and replicas and set(isr).issuperset({*self._adding, *needed}):
             self._isr, self._replicas = isr, replicas
             self._adding = self._removing = ()
 

@@ -323,17 +323,22 @@ class ReplicationControl:
         partition = self._find(topic_name, index)
         is_preferred = election is Election.PREFERRED
         if partition.has_preferred_leader if is_preferred else partition.has_leader:
-            raise RefusedError(ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.meaning)
+            raise RefusedError(
+                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+            )
         builder = self._builder(partition)
         builder.election = election
         change = builder.build()
         if change is None:
-            code = (
-                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-                if is_preferred
-                else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            if is_preferred:
+                raise RefusedError(
+                    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                    "The preferred leader was not available.",
+                )
+            raise RefusedError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                "Eligible topic partition leaders are not available.",
             )
-            raise RefusedError(code, code.meaning)
         return change
 
     def balance_leaders(self, most: int) -> list[MetadataRecord]:
@@ -412,8 +417,7 @@ class ReplicationControl:
     ) -> PartitionChange | None:
         if not partition.is_reassigning:
             raise RefusedError(
-                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS.meaning,
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
             )
         replicas = tuple(each for each in partition.replicas if each not in partition.adding)
         isr = tuple(each for each in partition.isr if each not in partition.adding)

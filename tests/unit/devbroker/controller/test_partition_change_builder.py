@@ -189,6 +189,29 @@ def test_a_reassignment_ends_when_all_its_replicas_are_in_sync():
     } == changes(build(moving, isr=(1, 2, 3, 4, 5)))
 
 
+@pytest.mark.parametrize(
+    ("target", "isr", "ends"),
+    [
+        # The new one is enough, whatever the others do.
+        ((1, 2, 4), (1, 4), True),
+        ((1, 2, 4), (1, 2), False),
+        # With fewer replicas than before, all of them count.
+        ((1, 2), (1, 3), False),
+        ((1, 2), (1, 2), True),
+        ((4,), (1, 4), True),
+        ((4,), (1, 2, 3), False),
+        # No replica would be in sync.
+        ((2, 3), (1,), False),
+    ],
+)
+def test_a_reassignment_waits_for_the_new_replicas_only(target, isr, ends):
+    """It waits for all that remain if it removes more than it adds."""
+    plan = Reassignment.plan(PARTITION.replicas, target)
+    moving = replace(PARTITION, isr=(1,), **plan._asdict())
+    partition = build(moving, isr=isr)
+    assert ends == (partition is not None and partition.removing == ())
+
+
 def test_replicas_in_another_order_need_no_move():
     """The leader stays, and so does its epoch."""
     assert {"replicas": (3, 1, 2)} == changes(build(PARTITION, replicas=(3, 1, 2)))
