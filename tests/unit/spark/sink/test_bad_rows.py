@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -31,6 +33,10 @@ from tests.support.spark.task_producers import ProducerOfTask
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 DLQ = "bad"
+#: Dead letters that Kafka Connect has made; DeadLetterGoldens.java writes them.
+CONNECT_LETTERS = json.loads(
+    (Path(__file__).parent / "golden" / "connect_letters.json").read_text()
+)
 
 
 @pytest.fixture
@@ -211,6 +217,63 @@ def test_a_dead_letter_has_the_row_and_says_what_is_wrong(broker):
         "__pykafka.errors.row": "1",
     } == headers
     assert (BadRow(3, 1, "partition", "orders", message, 0, 0),) == written.bad_rows.first
+
+
+def unhexed(text):
+    return None if text is None else bytes.fromhex(text)
+
+
+def test_a_dead_letter_is_read_as_those_of_connect_are(broker):
+    """What both have has the same name and bytes, behind the row's own headers."""
+    table = pa.table(
+        {
+            "key": ["kéy"],
+            "value": [b"\xff\x00"],
+            "partition": [5],
+            "timestamp": pa.array([1_700_000_000_123], pa.timestamp("ms")),
+            "headers": pa.array(
+                [[{"key": "trace", "value": b"\x01"}, {"key": "none", "value": None}]], HEADERS
+            ),
+        }
+    )
+    write(broker, table, topic="orders")
+    [record] = records_of(broker, DLQ)
+    [connects] = [
+        letter
+        for letter in CONNECT_LETTERS
+        if ["__connect.errors.stage", b"KAFKA_PRODUCE".hex()] in letter["headers"]
+    ]
+    headers = [(name, unhexed(value)) for name, value in connects["headers"]]
+    assert (DLQ, unhexed(connects["key"]), unhexed(connects["value"]), connects["timestamp"]) == (
+        connects["topic"],
+        record.key,
+        record.value,
+        record.timestamp,
+    )
+    assert headers[:2] == list(record.headers)[:2]
+    theirs, ours = dict(headers[2:]), dict(record.headers[2:])
+    assert {
+        "__connect.errors.offset",
+        "__connect.errors.class.name",
+        "__connect.errors.exception.stacktrace",
+    } == theirs.keys() - ours.keys()
+    same = theirs.keys() & ours.keys()
+    about_error = {name for name in same if "exception" in name}
+    assert 2 == len(about_error)
+    assert {name: theirs[name] for name in same - about_error} == {
+        name: ours[name] for name in same - about_error
+    }
+    assert set() == {name for name in ours if "__connect" in name} - theirs.keys()
+    assert all(value.decode() for value in ours.values())
+
+
+def test_the_stages_are_those_of_connect():
+    """Each stage at which a row can fail has the name that Connect gives it."""
+    stages = {dict(letter["headers"])["__connect.errors.stage"] for letter in CONNECT_LETTERS}
+    assert {unhexed(stage).decode() for stage in stages} == {
+        *dead_letters._STAGES.values(),
+        dead_letters._PRODUCE,
+    }
 
 
 @pytest.mark.parametrize(
