@@ -16,6 +16,11 @@ from spark_kafka_sink.devbroker import DevBroker
 
 HAS_STREAMS = not pyspark.__version__.startswith("4.0.")
 VALUES = {f"value {number}".encode() for number in range(1000)}
+EXACTLY_ONCE = {"deliveryGuarantee": "exactly_once", "transactionalIdPrefix": "smoke"}
+#: One of a hundred rows has a partition that does not exist.
+BAD = {value for value in VALUES if value.endswith(b"99")}
+WITH_BAD_ROWS = ("key", "value", "if(cast(value as string) like '%99', 99, 0) as partition")
+DEAD_LETTERS = {"onError": "dlq", "dlqTopic": "letters", "maxErrors": "5%"}
 TIMEOUT = 120
 ORDER = "struct(id, concat('n', id) as name, id / 4 as price, array(id) as tags) as value"
 ORDERS = [(number, f"n{number}", number / 4, [number]) for number in range(100)]
@@ -37,7 +42,7 @@ def spark():
 
 @pytest.fixture
 def broker(devbroker):
-    for topic in ("events", "copies"):
+    for topic in ("events", "copies", "letters"):
         devbroker.create_topic(topic, partitions=2)
     return devbroker
 
@@ -74,10 +79,10 @@ def source(reader, broker, topic="events"):
     )
 
 
-def copy(spark, broker, checkpoint, **options):
+def copy(spark, broker, checkpoint, columns=("key", "value"), **options):
     query = (
         source(spark.readStream, broker)
-        .select("key", "value")
+        .selectExpr(*columns)
         .writeStream.format("pykafka")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
         .option("topic", "copies")
@@ -102,11 +107,7 @@ def test_batch(rows, broker):
 
 def test_exactly_once_batch(rows, broker):
     """A batch that is run twice under one `writeId` is written once."""
-    options = {
-        "deliveryGuarantee": "exactly_once",
-        "transactionalIdPrefix": "smoke",
-        "writeId": "run-1",
-    }
+    options = {**EXACTLY_ONCE, "writeId": "run-1"}
     write(rows, broker, **options)
     write(rows, broker, **options)
     assert sorted(VALUES) == written(broker, "events")
@@ -117,6 +118,46 @@ def test_read(spark, rows, broker):
     write(rows, broker)
     read = source(spark.read, broker).selectExpr("cast(value as string) as value").collect()
     assert sorted(VALUES) == sorted(row.value.encode() for row in read)
+
+
+def test_bad_rows_become_dead_letters(rows, broker):
+    """Rows and dead letters are together what was written, exactly once, and are counted."""
+    options = {**EXACTLY_ONCE, **DEAD_LETTERS, "writeId": "run-1"}
+    bad = rows.selectExpr(*WITH_BAD_ROWS)
+    write(bad, broker, **options)
+    report = KafkaSink.last_report(rows.sparkSession)
+    write(bad, broker, **options)
+    assert sorted(VALUES - BAD) == written(broker, "events")
+    assert sorted(BAD) == written(broker, "letters")
+    assert (len(VALUES - BAD), (("partition", len(BAD)),)) == (report.rows, report.bad_rows.counts)
+
+
+def test_too_many_bad_rows_end_a_write(rows, broker):
+    """A write with more bad rows than it may have fails, and leaves nothing."""
+    options = {**EXACTLY_ONCE, **DEAD_LETTERS, "maxErrors": str(len(BAD) - 1)}
+    with pytest.raises(PySparkException, match="more than maxErrors allows"):
+        write(rows.selectExpr(*WITH_BAD_ROWS), broker, **options)
+    with read_arrow(
+        broker.bootstrap_servers, ["events", "letters"], **{"isolation.level": "read_committed"}
+    ) as reader:
+        assert 0 == reader.read_all().num_rows
+
+
+def test_a_batch_is_paced(rows, broker):
+    """A task finds out how many executors there are, and the report has the pauses."""
+    write(rows, broker, maxRecordsPerSecond="2000", maxBytesPerSecond="1000000")
+    assert sorted(VALUES) == written(broker, "events")
+    assert KafkaSink.last_report(rows.sparkSession).paced_seconds > 0
+
+
+def test_keys_in_several_tasks_are_found(rows, broker):
+    """`keyOrder=fail` fails a write whose tasks share keys, and no other."""
+    shared = rows.selectExpr("cast(int(key) % 50 as string) as key", "value").repartition(4)
+    with pytest.raises(PySparkException, match="keyOrder=fail: 50 of 50 sampled keys"):
+        write(shared, broker, keyOrder="fail", **EXACTLY_ONCE)
+    write(shared.repartition(4, "key"), broker, keyOrder="fail", **EXACTLY_ONCE)
+    report = KafkaSink.last_report(rows.sparkSession)
+    assert (len(VALUES), 50, 0) == (report.rows, report.sampled_keys, report.spread_keys)
 
 
 @streams_only
@@ -132,10 +173,25 @@ def test_stream(spark, rows, broker, tmp_path):
 def test_exactly_once_stream(spark, rows, broker, tmp_path):
     """A stream copies a topic exactly once."""
     write(rows, broker)
-    options = {"deliveryGuarantee": "exactly_once", "transactionalIdPrefix": "smoke"}
-    copy(spark, broker, tmp_path, **options)
-    copy(spark, broker, tmp_path, **options)
+    copy(spark, broker, tmp_path, **EXACTLY_ONCE)
+    copy(spark, broker, tmp_path, **EXACTLY_ONCE)
     assert sorted(VALUES) == written(broker, "copies")
+
+
+@streams_only
+def test_bad_rows_of_a_paced_stream_become_dead_letters(spark, rows, broker, tmp_path):
+    """A stream goes on after bad rows, keeps its pace, and repeats nothing after a restart."""
+    write(rows, broker)
+    options = {
+        **EXACTLY_ONCE,
+        **DEAD_LETTERS,
+        "maxRecordsPerSecond": "2000",
+        "keyOrder": "fail",
+    }
+    for _ in range(2):
+        copy(spark, broker, tmp_path, WITH_BAD_ROWS, **options)
+    assert sorted(VALUES - BAD) == written(broker, "copies")
+    assert sorted(BAD) == written(broker, "letters")
 
 
 @pytest.mark.skipif(HAS_STREAMS, reason="this PySpark has streams")

@@ -25,6 +25,8 @@ STEPS = [
     "batch",
     "read",
     "exactly_once",
+    "bad_rows",
+    "spread_keys",
     "stream",
     "exactly_once_stream",
     "foreach_batch",
@@ -49,7 +51,8 @@ _SECONDS = 400
 @pytest.fixture(scope="module")
 def broker():
     with DevBroker(
-        auto_create_topics=False, topics=dict.fromkeys([*TOPICS, "reports"], 2)
+        auto_create_topics=False,
+        topics=dict.fromkeys([*TOPICS, "bad_rows", "letters", "spread_keys", "reports"], 2),
     ) as started:
         yield started
 
@@ -72,6 +75,11 @@ def answers(broker) -> dict[str, Any]:
     return dict(map(json.loads, done.stdout.splitlines()))
 
 
+def _values(broker: DevBroker, topic: str) -> list[str]:
+    records = read_with_confluent(broker.bootstrap_servers, topic)
+    return sorted((record.value or b"").decode() for record in records)
+
+
 def test_the_session_is_one_of_connect(answers):
     """The client has no session of classic Spark, so the other tests test Connect."""
     assert "pyspark.sql.connect.session" == answers["session"]
@@ -81,8 +89,19 @@ def test_the_session_is_one_of_connect(answers):
 def test_each_door_writes_every_row_once(answers, broker, topic):
     """Batches and streams write, with either guarantee, registered or not."""
     assert answers[topic] is None
-    records = read_with_confluent(broker.bootstrap_servers, topic)
-    assert VALUES == sorted((record.value or b"").decode() for record in records)
+    assert VALUES == _values(broker, topic)
+
+
+def test_a_bad_row_becomes_a_dead_letter(answers, broker):
+    """The server finds out how many executors keep the pace, and the good rows are written."""
+    assert answers["bad_rows"] is None
+    good = [value for value in VALUES if value != "7"]
+    assert (good, ["7"]) == (_values(broker, "bad_rows"), _values(broker, "letters"))
+
+
+def test_spread_keys_are_refused(answers):
+    """The client's error says how many keys are in several tasks."""
+    assert "keyOrder=fail: 1 of 1 sampled keys" in answers["spread_keys"]["message"]
 
 
 def test_a_client_needs_no_package(answers):

@@ -85,6 +85,17 @@ class ConnectJob:
         """Write a batch in transactions."""
         self._write(self._df, "exactly_once", **_exactly_once("batches"))
 
+    def bad_rows(self) -> None:
+        """Write a batch with a bad row, whose dead letter is in the same transaction, at a pace."""
+        df = self._df.selectExpr("value as key", "value", "if(value = '7', 99, 0) as partition")
+        options = {"onError": "dlq", "dlqTopic": "letters", "maxRecordsPerSecond": "1000"}
+        self._write(df, "bad_rows", **_exactly_once("bad rows"), **options)
+
+    def spread_keys(self) -> None:
+        """Write rows with one key from several tasks, which `keyOrder=fail` refuses."""
+        df = self._df.selectExpr("'k' as key", "value").repartition(2)
+        self._write(df, "spread_keys", **_exactly_once("spread keys"), keyOrder="fail")
+
     def read(self) -> list[str]:
         """Return the values of a topic that an earlier step wrote."""
         rows = self._reader("batch").collect()
