@@ -7,6 +7,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from spark_kafka_sink.config.format_options import Framing, PayloadFormat
@@ -16,7 +17,7 @@ from spark_kafka_sink.formats.avro.encoder import Encoder as AvroEncoder
 from spark_kafka_sink.formats.columnar.inputs import MALFORMED
 from spark_kafka_sink.formats.json import encode_plan as json_encode_plan
 from spark_kafka_sink.record.arrow.record_columns import first_bad_row
-from spark_kafka_sink.record.refused_rows import RowErrorKind
+from spark_kafka_sink.record.refused_rows import RefusedPayloads, RowErrorKind
 from spark_kafka_sink.registry.framing import prefix
 
 if TYPE_CHECKING:
@@ -76,7 +77,12 @@ class PayloadEncoder:
                 is_of_row = error.field is not None and error.cause != MALFORMED
                 if refused is None or not (is_of_row and _is_readable(values.slice(bad, 1))):
                     raise named from None
-                refused.add(_KINDS[self._side], named, {self._side: text_of(values[bad]).encode()})
+                reason = error.about(schema_id=self._schema_id)
+                reason.row = None
+                row = np.array([first_row + bad])
+                refused.add(_KINDS[self._side], reason, row)
+                texts = pa.array([text_of(values[bad])], pa.string()).cast(pa.binary())
+                refused.keep(RefusedPayloads(self._side, row, texts))
                 # The rows before it are good.
                 parts += [
                     self._encoder.encode(values.slice(start, bad - start), self._prefix),

@@ -401,16 +401,22 @@ class KafkaProducer:
             write = partial(self._gatherer.write_columns, columns, refused=refused)
             self._write(write, columns, counts, first_row, give_up_at, refused=refused)
 
-    def append_unnumbered(self, columns: RecordColumns) -> FutureTableMetadata:
+    def append_unnumbered(
+        self, columns: RecordColumns, placed: int = 0
+    ) -> Sequence[Callable[[], tuple[int, int]]]:
         """Write rows as `append` does, among those of a caller that do not count as its rows.
 
-        Errors do not number them. Returns a future of their acknowledgements.
+        Errors do not number them. Returns functions for the first `placed` rows, each of which
+        returns partition and offset after `flush`.
         """
         give_up_at, counts = self._begin_append(columns)
-        write = partial(self._gatherer.write_table, columns)
-        return FutureTableMetadata(
-            self._staging, self._write(write, columns, counts, None, give_up_at)
-        )
+        watcher = self._gatherer.watch_places(placed, columns.num_rows) if placed else None
+        if columns.num_rows:
+            write = partial(self._gatherer.write_columns, columns, watcher=watcher)
+            self._write(write, columns, counts, None, give_up_at)
+        if watcher is None:
+            return []
+        return watcher.places
 
     def _begin_append(self, columns: RecordColumns) -> tuple[float, list[int]]:
         """Return when waits end, and how many partitions each topic has."""

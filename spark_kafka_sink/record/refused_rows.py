@@ -1,25 +1,32 @@
 """The rows of a task that cannot be sent, where they do not end the write.
 
-What finds a bad row either raises its error, or adds it here and goes on. A refused row stays in
-its columns, so that rows keep their numbers and no good row is copied; it is skipped when the rows
-are written. Only errors of the row itself are added, never those of a cluster or of its state.
+What finds bad rows either raises the error of the first, or adds them here and goes on. A refused
+row stays in its columns, so that rows keep their numbers and no good row is copied; it is skipped
+when the rows are written. Only errors of rows themselves are added, never those of a cluster or of
+its state.
+
+Rows are kept as arrays of numbers, by what is wrong with them: an error is created for a reason,
+and not for a row.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
 
 from spark_kafka_sink.display import counted
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import KafkaError, RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import numpy.typing as npt
 
-    from spark_kafka_sink.errors import PayloadError, RecordError
+    from spark_kafka_sink.errors import PayloadError
+    from spark_kafka_sink.record.columns import Int64Array
 
 #: How many rows the errors and reports about many of them show.
-MOST_SHOWN = 10
+MOST_SHOWN: Final = 10
 
 
 class RowErrorKind(StrEnum):
@@ -38,14 +45,38 @@ class RowErrorKind(StrEnum):
     HEADERS = "headers"
 
 
-class RefusedRow(NamedTuple):
-    """A row that cannot be sent, and why."""
+class Refusal(NamedTuple):
+    """Rows that cannot be sent for the same reason."""
 
-    row: int
     kind: RowErrorKind
-    error: RecordError | PayloadError
-    #: Keys or values that are no bytes, as text: those that could not be encoded.
-    payloads: Mapping[str, bytes]
+    #: The error of each, without its number.
+    reason: RecordError | PayloadError
+    #: Their numbers in the task, in order.
+    rows: Int64Array
+
+    def error(self, row: int) -> RecordError | PayloadError:
+        """Return the error of one row."""
+        if isinstance(self.reason, RecordError):
+            return self.reason.about_row(row)
+        return self.reason.about(row=row)
+
+    def has_same_reason(self, other: Refusal) -> bool:
+        """Return whether the errors of both differ in the number of the row only."""
+        return (
+            self.kind is other.kind
+            and type(self.reason) is type(other.reason)
+            and vars(self.reason) == vars(other.reason)
+        )
+
+
+class RefusedPayloads(NamedTuple):
+    """Keys or values that could not be encoded, as text for dead letters."""
+
+    #: `key` or `value`.
+    side: str
+    rows: Int64Array
+    #: A `pyarrow.BinaryArray`, with an item for each of `rows`.
+    texts: Any
 
 
 class RefusedRows:
@@ -54,44 +85,91 @@ class RefusedRows:
     def __init__(self, most: int | None = None) -> None:
         """Accept `most` rows, or any number of them."""
         self._most = most
-        self._rows: dict[int, RefusedRow] = {}
+        self._refusals: list[Refusal] = []
+        #: The rows of `_refusals`, if there are several of these; else nothing.
+        self._known: set[int] = set()
+        self._payloads: list[RefusedPayloads] = []
         #: All rows that were ever added.
         self.count = 0
-        self._first: list[RefusedRow] = []
+        self._first: list[tuple[int, Refusal]] = []
         #: Whether the partitions of the topics were counted since the task began.
         self.has_fresh_partitions = False
 
     def add(
         self,
         kind: RowErrorKind,
-        error: RecordError | PayloadError,
-        payloads: Mapping[str, bytes] | None = None,
+        reason: RecordError | PayloadError,
+        rows: Int64Array,
     ) -> None:
-        """Add the row of an error; the first error of a row counts.
+        """Add rows, in order, with the same error; the first error of a row counts.
 
         Raises KafkaError if there are too many, which shows the first of them.
         """
-        row = error.row or 0
-        if row in self._rows:
+        if self._refusals:
+            if not self._known:
+                for earlier in self._refusals:
+                    self._known.update(earlier.rows.tolist())
+            rows = rows[[row not in self._known for row in rows.tolist()]]
+            self._known.update(rows.tolist())
+        if not rows.size:
             return
-        refused = RefusedRow(row, kind, error, payloads or {})
-        self._rows[row] = refused
-        self.count += 1
-        if len(self._first) < MOST_SHOWN:
-            self._first.append(refused)
+        refusal = Refusal(kind, reason, rows)
+        self._refusals.append(refusal)
+        self.count += rows.size
+        shown = MOST_SHOWN - len(self._first)
+        if shown > 0:
+            self._first += [(row, refusal) for row in rows[:shown].tolist()]
         if self._most is not None and self.count > self._most:
             raise too_many(
                 f"more than {counted(self._most, 'row')} of this task cannot be written",
-                [str(refused.error) for refused in self._first],
-            ) from error
+                [str(refusal.error(row)) for row, refusal in self._first],
+            ) from refusal.error(int(rows[0]))
 
-    def between(self, first_row: int, stop: int) -> list[RefusedRow]:
-        """Return the rows from `first_row` to `stop`, exclusive, in order."""
-        return [self._rows[row] for row in sorted(self._rows) if first_row <= row < stop]
+    def add_row(self, kind: RowErrorKind, error: RecordError) -> None:
+        """Add the row of an error."""
+        self.add(kind, error.about_row(None), np.array([error.row or 0], np.int64))
+
+    def keep(self, payloads: RefusedPayloads) -> None:
+        """Keep payloads that could not be encoded, of rows that are refused, until `forget`."""
+        self._payloads.append(payloads)
+
+    def between(self, first_row: int, stop: int) -> list[Refusal]:
+        """Return the rows from `first_row` to `stop`, exclusive, by their reasons."""
+        found = []
+        for refusal in self._refusals:
+            rows = refusal.rows
+            if rows[0] < first_row or rows[-1] >= stop:
+                rows = rows[(rows >= first_row) & (rows < stop)]
+                refusal = refusal._replace(rows=rows)  # noqa: PLW2901
+            if rows.size:
+                found.append(refusal)
+        return found
+
+    @property
+    def payloads(self) -> list[RefusedPayloads]:
+        """Payloads that could not be encoded, perhaps also of rows that are dealt with later."""
+        return self._payloads
 
     def forget(self, stop: int) -> None:
         """Remove the rows before `stop`, which were dealt with."""
-        self._rows = {row: refused for row, refused in self._rows.items() if row >= stop}
+        later = [refusal for refusal in self._refusals if refusal.rows[-1] >= stop]
+        self._refusals = [
+            refusal._replace(rows=refusal.rows[refusal.rows >= stop]) for refusal in later
+        ]
+        self._known.clear()
+        self._payloads = [kept for kept in self._payloads if kept.rows[-1] >= stop]
+
+
+def groups(*keys: npt.NDArray[Any]) -> list[npt.NDArray[np.intp]]:
+    """Return the positions with equal keys, for each combination that is there."""
+    if all((key == key[:1]).all() for key in keys):
+        return [np.arange(keys[0].size)] if keys[0].size else []
+    order = np.lexsort(keys[::-1])
+    is_new = np.zeros(order.size, bool)
+    for key in keys:
+        ordered = key[order]
+        is_new[1:] |= ordered[1:] != ordered[:-1]
+    return np.split(order, np.flatnonzero(is_new))
 
 
 def too_many(what: str, errors: list[str]) -> KafkaError:

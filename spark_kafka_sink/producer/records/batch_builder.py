@@ -213,7 +213,7 @@ class BatchBuilder:
                     self._continue_append(result, call)
                 except (RecordError, BufferExhaustedError) as error:
                     if refused is not None and isinstance(error, RecordError):
-                        refused.add(RowErrorKind.SIZE, error)
+                        refused.add_row(RowErrorKind.SIZE, error)
                     elif watcher is None or not watcher.refused(row, error):
                         raise
                     placed.row_slots[row] = NO_SLOT

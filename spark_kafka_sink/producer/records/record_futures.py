@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -268,6 +269,20 @@ class TablePart(NamedTuple):
     #: The index of the first of them in the batch.
     first_index: int
     record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where one row of a call is."""
+
+    result: ProduceResult
+    #: Its index in the batch.
+    row_index: int
+
+    def __call__(self) -> tuple[int, int]:
+        """Return partition and offset, once acknowledged; `UNKNOWN_OFFSET` if there is none."""
+        result, index = self.result.final(self.row_index)
+        return result.topic_partition.partition, result.offset(index)
 
 
 class FutureTableMetadata:

@@ -33,6 +33,7 @@ from spark_kafka_sink.producer.batch.produce_result import CallbackQueue, call_n
 from spark_kafka_sink.producer.records.batch_builder import BatchBuilder, MemoryWait, never
 from spark_kafka_sink.producer.records.record_futures import (
     FutureRecordMetadata,
+    RowPlace,
     Stretch,
     TablePart,
 )
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spark_kafka_sink.producer.producer_core import ProducerCore
+    from spark_kafka_sink.producer.records.batch_builder import RowWatcher
     from spark_kafka_sink.producer.records.open_batches import OpenBatches
     from spark_kafka_sink.record.columns import RecordColumns
     from spark_kafka_sink.record.refused_rows import RefusedRows
@@ -120,6 +122,26 @@ class TableWatcher:
             indexes = self.row_indexes[start:stop][slots == slot]
             # A call owns the open batches, so its rows are adjacent in each.
             self.parts.append(TablePart(self._open[slot].result, int(indexes[0]), len(indexes)))
+
+    def refused(self, row: int, error: Exception) -> bool:  # noqa: ARG002  as the protocol has it
+        """Return False: the caller gets the error."""
+        return False
+
+
+class PlaceWatcher:
+    """An observer that records where the first rows of a call are."""
+
+    def __init__(self, most: int, count: int, open_batches: OpenBatches) -> None:
+        self._most = most
+        self._open = open_batches
+        self.row_indexes: NDArray[np.int32] = np.zeros(count, np.int32)
+        self.places: list[RowPlace] = []
+
+    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
+        """Record the places of these rows, as long as they are among the first."""
+        for row in range(start, min(stop, self._most)):
+            result = self._open[int(row_slots[row])].result
+            self.places.append(RowPlace(result, int(self.row_indexes[row])))
 
     def refused(self, row: int, error: Exception) -> bool:  # noqa: ARG002  as the protocol has it
         """Return False: the caller gets the error."""
@@ -249,7 +271,7 @@ class RecordGatherer:
         first_row: int | None,
         give_up_at: float | None = None,
         *,
-        watcher: TableWatcher | None = None,
+        watcher: RowWatcher | None = None,
         refused: RefusedRows | None = None,
     ) -> None:
         """Write rows without futures; raises the errors of `BatchBuilder.append`.
@@ -277,6 +299,10 @@ class RecordGatherer:
             )
 
         self._hold_batches(write_if_ready, give_up_at)
+
+    def watch_places(self, most: int, count: int) -> PlaceWatcher:
+        """Return a watcher of the first `most` of `count` rows, for `write_columns`."""
+        return PlaceWatcher(most, count, self._open)
 
     def write_table(
         self,

@@ -27,12 +27,13 @@ from spark_kafka_sink.producer.records.partitioner import (
 )
 from spark_kafka_sink.record.kernel.kernel import (
     REFUSED_SLOT,
+    SlotAssignment,
     SlotStatus,
     assign_slots,
 )
 from spark_kafka_sink.record.kernel.kernel_hashes import partition_for_key
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KeyRule
-from spark_kafka_sink.record.refused_rows import RowErrorKind
+from spark_kafka_sink.record.refused_rows import RowErrorKind, groups
 
 if TYPE_CHECKING:
     import random
@@ -159,11 +160,12 @@ class RowPlacement:
             key_sample=self._core.key_sample,
         )
         if refused is not None:
-            _refuse(refused, columns, topics, result.row_slots, first_row)
+            _refuse(refused, columns, topics, result, first_row)
         elif result.status is SlotStatus.NULL_TOPIC:
             raise _null_topic(first_row + result.row)
         elif result.status is SlotStatus.INVALID_PARTITION:
-            raise _invalid_partition(columns, topics, result.row, first_row)
+            error = _invalid_partition(columns, topics, result.row)
+            raise error.about_row(first_row + result.row)
         return result.row_slots
 
     def move_sticky(
@@ -207,28 +209,33 @@ def _refuse(
     refused: RefusedRows,
     columns: RecordColumns,
     topics: Sequence[TopicSlots],
-    row_slots: NDArray[np.int32],
+    result: SlotAssignment,
     first_row: int,
 ) -> None:
     """Add the rows without a place to `refused`, and skip those that it has."""
-    stop = first_row + columns.num_rows
-    earlier = [each.row - first_row for each in refused.between(first_row, stop)]
-    found = np.flatnonzero(row_slots == REFUSED_SLOT)
-    if not found.size and not earlier:
-        return
-    found = found[~np.isin(found, earlier)]
-    is_null = columns.topic_index[found] < 0
-    invalid = found[~is_null]
-    if invalid.size and not refused.has_fresh_partitions:
-        raise _invalid_partition(columns, topics, int(invalid[0]), first_row)
-    for row in found[is_null].tolist():
-        refused.add(RowErrorKind.TOPIC, _null_topic(first_row + row))
-    for row in invalid.tolist():
-        refused.add(RowErrorKind.PARTITION, _invalid_partition(columns, topics, row, first_row))
-    row_slots[earlier] = REFUSED_SLOT
+    earlier = refused.between(first_row, first_row + columns.num_rows)
+    found = result.refused
+    if found.size:
+        indexes = columns.topic_index[found]
+        invalid = found if indexes.min() >= 0 else found[indexes >= 0]
+        if invalid.size and not refused.has_fresh_partitions:
+            known = np.concatenate([found[:0], *(each.rows - first_row for each in earlier)])
+            unknown = invalid[~np.isin(invalid, known)]
+            if unknown.size:
+                row = int(unknown[0])
+                raise _invalid_partition(columns, topics, row).about_row(first_row + row)
+        if invalid.size < found.size:
+            nulls = found[indexes < 0].astype(np.int64)
+            refused.add(RowErrorKind.TOPIC, _null_topic(None), nulls + first_row)
+        rows = invalid.astype(np.int64) + first_row
+        for group in groups(columns.topic_index[invalid], columns.partition[invalid]):
+            reason = _invalid_partition(columns, topics, int(invalid[group[0]]))
+            refused.add(RowErrorKind.PARTITION, reason, rows[group])
+    for refusal in earlier:
+        result.row_slots[refusal.rows - first_row] = REFUSED_SLOT
 
 
-def _null_topic(row: int) -> InvalidTopicError:
+def _null_topic(row: int | None) -> InvalidTopicError:
     return InvalidTopicError(
         "the topic is null",
         row=row,
@@ -237,13 +244,14 @@ def _null_topic(row: int) -> InvalidTopicError:
 
 
 def _invalid_partition(
-    columns: RecordColumns, topics: Sequence[TopicSlots], row: int, first_row: int
+    columns: RecordColumns, topics: Sequence[TopicSlots], row: int
 ) -> InvalidPartitionError:
+    """Return the error of a row, without its number in the task."""
     index = int(columns.topic_index[row])
     count = topics[index].partition_count
     return InvalidPartitionError(
         f"the topic has no such partition: it has {counted(count, 'partition')}, numbered from 0",
-        row=first_row + row,
+        row=None,
         topic=columns.topics[index],
         partition=int(columns.partition[row]),
         advice="Correct the partition, or leave it null to let the producer choose",

@@ -41,7 +41,7 @@ from spark_kafka_sink.record.columns import (
     null_timestamps,
     plain_columns,
 )
-from spark_kafka_sink.record.refused_rows import RowErrorKind
+from spark_kafka_sink.record.refused_rows import RowErrorKind, groups
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -146,12 +146,12 @@ def _columns(
         None if topic is None else _plain_indexes(batch.schema, include_headers=include_headers)
     )
     if topic is not None and indexes is not None:
-        value = _bytes_column(batch.column(indexes.value))
+        value = bytes_column(batch.column(indexes.value))
         return plain_columns(
             topic,
             null_column(batch.num_rows)
             if indexes.key is None
-            else _bytes_column(batch.column(indexes.key)),
+            else bytes_column(batch.column(indexes.key)),
             value,
         )
     rows = _Rows(batch, first_row, topic, refused)
@@ -284,32 +284,33 @@ class _Rows:
 
     def refuse(self, kind: RowErrorKind, rows: Int64Array, cause: str, advice: str) -> None:
         """Raise the error of the first of some rows, unless bad rows are collected."""
-        for row in rows.tolist():
+        for group in groups(self.topic_index[rows]):
+            topic = self._topic_of(int(rows[group[0]]))
             self._refuse(
-                kind,
-                RecordError(
-                    cause, row=self._first_row + row, topic=self._topic_of(row), advice=advice
-                ),
+                kind, RecordError(cause, row=None, topic=topic, advice=advice), rows[group], rows
             )
 
     def refuse_partitions(self, rows: Int64Array, partitions: Numbers) -> None:
-        """Raise the error of a partition that no topic can have, or collect its row."""
-        for row in rows.tolist():
-            self._refuse(
-                RowErrorKind.PARTITION,
-                InvalidPartitionError(
-                    "a partition number must be from 0 to 2147483647",
-                    row=self._first_row + row,
-                    topic=self._topic_of(row),
-                    partition=int(partitions[row]),
-                    advice="Correct the number, or use null to let the producer choose",
-                ),
+        """Raise the error of a partition that no topic can have, or collect its rows."""
+        for group in groups(self.topic_index[rows], partitions[rows]):
+            row = int(rows[group[0]])
+            error = InvalidPartitionError(
+                "a partition number must be from 0 to 2147483647",
+                row=None,
+                topic=self._topic_of(row),
+                partition=int(partitions[row]),
+                advice="Correct the number, or use null to let the producer choose",
             )
+            self._refuse(RowErrorKind.PARTITION, error, rows[group], rows)
 
-    def _refuse(self, kind: RowErrorKind, error: RecordError) -> None:
-        if self._refused is None:
-            raise error
-        self._refused.add(kind, error)
+    def _refuse(
+        self, kind: RowErrorKind, reason: RecordError, rows: Int64Array, all_rows: Int64Array
+    ) -> None:
+        """Add rows with the same error, or raise it if they have the first of all rows."""
+        if self._refused is not None:
+            self._refused.add(kind, reason, rows + self._first_row)
+        elif rows[0] == all_rows[0]:
+            raise reason.about_row(self._first_row + int(rows[0]))
 
     def _topic_of(self, row: int) -> str | None:
         index = int(self.topic_index[row])
@@ -339,7 +340,7 @@ def _topics(rows: _Rows) -> tuple[tuple[str, ...], Int32Array]:
     if not _is_string(array.type):
         raise SchemaError(f"column 'topic' has type {array.type}; it must be a string")
     array = _plain(array)
-    if _is_constant(_bytes_column(array)):
+    if _is_constant(bytes_column(array)):
         index = constant_topic(rows.count)
         return _topic_names(rows, array[:1], index)
     rows.check("topic", array)
@@ -489,6 +490,29 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
     )
 
 
+def bytes_array(array: Any) -> Any:
+    """Return checked strings or bytes in any layout as a `pyarrow.LargeBinaryArray`."""
+    return _plain(_decoded(array)).cast(pa.large_binary())
+
+
+def header_parts(array: Any) -> tuple[Int64Array, Any, Any]:
+    """Return a checked column of headers as offsets, names and values: arrays of bytes.
+
+    Headers without a name, which no record can have, are left out.
+    """
+    offsets, elements = _list_elements(_decoded(array))
+    names, values = elements.field(0), elements.field(1)
+    if elements.null_count or names.null_count:
+        has_name = elements.is_valid().to_numpy(zero_copy_only=False)
+        has_name &= names.is_valid().to_numpy(zero_copy_only=False)
+        before = np.zeros(has_name.size + 1, np.int64)
+        np.cumsum(has_name, out=before[1:])
+        offsets = before[offsets]
+        kept = pa.array(np.flatnonzero(has_name))
+        names, values = bytes_array(names).take(kept), bytes_array(values).take(kept)
+    return offsets, bytes_array(names), bytes_array(values)
+
+
 def _list_elements(array: Any) -> tuple[Int64Array, Any]:
     """Return offsets that start at 0, and the elements they refer to; null lists have none."""
     has_offsets = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
@@ -522,7 +546,7 @@ def _is_header_struct(kind: pa.DataType) -> bool:
 def _string_or_binary(name: str, array: Array) -> BytesColumn:
     if not _is_string(array.type) and not _is_binary(array.type):
         raise SchemaError(f"column {name!r} has type {array.type}; it must be a string or binary")
-    return _bytes_column(_plain(array))
+    return bytes_column(_plain(array))
 
 
 def _is_string(kind: Any) -> bool:
@@ -581,7 +605,8 @@ def cast_strings(array: Any, kind: pa.DataType) -> Any:
     return array.cast(kind)
 
 
-def _bytes_column(array: Any) -> BytesColumn:
+def bytes_column(array: Any) -> BytesColumn:
+    """Return strings or bytes of Arrow that are in one buffer with offsets (`is_plain`)."""
     validity, offsets, data = array.buffers()
     is_wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     return BytesColumn(

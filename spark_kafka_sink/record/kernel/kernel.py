@@ -101,6 +101,8 @@ class SlotAssignment(NamedTuple):
     #: int32[rows]: each row's slot, or `STICKY_SLOT`, or if bad rows are to be skipped
     #: `REFUSED_SLOT`; undefined from `row` on.
     row_slots: Int32Array
+    #: The rows with `REFUSED_SLOT`.
+    refused: Int32Array
 
 
 class AppendStatus(IntEnum):
@@ -248,18 +250,18 @@ _INT32S: Final = Items(np.dtype(np.int32))
 _INT64S: Final = Items(np.dtype(np.int64))
 
 
-@kernel(2, _COLUMNS, _INT32S, _INT32S, int, int, int, _INT32S, _INT64S, _INT64S)
+@kernel(3, _COLUMNS, _INT32S, _INT32S, int, int, _INT32S, _INT32S, _INT64S, _INT64S)
 def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
     table: npt.NDArray[np.void],
     first_slots: Int32Array,
     partition_counts: Int32Array,
     key_hash: int,
     shortest_key: int,
-    skips: int,
+    refused: Int32Array,
     row_slots: Int32Array,
     topic_seeds: Int64Array,
     sample: Int64Array,
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     columns = table[0]
     keys = _Strings(
         columns.key_offsets, columns.key_data, columns.key_validity, columns.key_validity_offset
@@ -267,13 +269,17 @@ def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
     topic_index, asked_partition = columns.topic_index, columns.partition
     num_rows = columns.num_rows
     sampled_below = sample[0]
+    skips = refused.size
+    count = 0
     for row in range(num_rows):
         topic = load_int32(topic_index + 4 * row)
         if topic < 0:
             if skips:
                 row_slots[row] = REFUSED_SLOT
+                refused[count] = row
+                count += 1
                 continue
-            return _NULL_TOPIC, row
+            return _NULL_TOPIC, row, 0
         partition_count = partition_counts[topic]
         partition = load_int32(asked_partition + 4 * row)
         if partition == NULL_PARTITION:
@@ -282,7 +288,7 @@ def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
                 row_slots[row] = STICKY_SLOT
                 continue
             if partition_count <= 0:
-                return _TOPIC_WITHOUT_PARTITIONS, row
+                return _TOPIC_WITHOUT_PARTITIONS, row, 0
             number = key_number(key_hash, _address(keys, row), max(key_length, 0))
             if (
                 number < sampled_below
@@ -296,10 +302,12 @@ def _assign_slots(  # noqa: PLR0917  kernels get arguments by position
         elif partition < 0 or partition >= partition_count:
             if skips:
                 row_slots[row] = REFUSED_SLOT
+                refused[count] = row
+                count += 1
                 continue
-            return _INVALID_PARTITION, row
+            return _INVALID_PARTITION, row, 0
         row_slots[row] = first_slots[topic] + partition
-    return _ALL_ASSIGNED, num_rows
+    return _ALL_ASSIGNED, num_rows, count
 
 
 @kernel(4, _COLUMNS, _INT32S, _INT32S, int, _SLOTS, _STICKY, int, int)
@@ -431,13 +439,14 @@ def assign_slots(
     if first_slots.size != topic_count or partition_counts.size != topic_count:
         raise ValueError(f"expected slots and partition counts for {topic_count} topics")
     row_slots = np.empty(columns.num_rows, np.int32)
-    status, row = _assign_slots(
+    refused = np.empty(columns.num_rows if skips_bad_rows else 0, np.int32)
+    status, row, count = _assign_slots(
         columns.table,
         first_slots,
         partition_counts,
         int(key_rule.key_hash),
         _NO_KEY if ignore_keys else key_rule.shortest_key,
-        int(skips_bad_rows),
+        refused,
         row_slots,
         NO_SEEDS if key_sample is None else key_sample.topic_seeds(columns.topics),
         NO_SAMPLE if key_sample is None else key_sample.state,
@@ -445,7 +454,7 @@ def assign_slots(
     if status == _TOPIC_WITHOUT_PARTITIONS:
         topic = columns.topics[columns.topic_index[row]]
         raise ValueError(f"topic {topic!r} has no partitions")
-    return SlotAssignment(SlotStatus(status), row, row_slots)
+    return SlotAssignment(SlotStatus(status), row, row_slots, refused[:count])
 
 
 def append_rows(  # noqa: PLR0917  the arguments of the compiled function

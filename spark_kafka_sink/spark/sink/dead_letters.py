@@ -1,14 +1,14 @@
 """What a task does with rows that can never be sent: count them, and write dead letters.
 
-- A bad row stays in its batch and is skipped (`record.refused_rows`); after each batch its dead
-  letter is written with the same producer, so in the same transaction.
+- A bad row stays in its batch and is skipped (`record.refused_rows`). Its dead letter is written
+  with those of a few later batches, by the same producer, so in the same transaction.
 - A dead letter has the row's key and value, its headers and its timestamp, and what is wrong with
   it in headers: those of Kafka Connect's dead letters (`DeadLetterQueueReporter`), as far as they
   mean something here, and some of our own.
 - A topic in the column that does not exist costs max.block.ms once in a process. Later tasks only
   look whether it has been created.
 
-Objects per row are created for bad rows only.
+No Python objects are created per row, good or bad; `letter_columns` builds the letters.
 """
 
 from __future__ import annotations
@@ -16,28 +16,33 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from spark_kafka_sink import display
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, RecordError
 from spark_kafka_sink.model import known_offset
-from spark_kafka_sink.record.arrow.record_columns import record_columns
-from spark_kafka_sink.record.columns import NULL_TIMESTAMP, NULL_TOPIC_INDEX
+from spark_kafka_sink.record.columns import NULL_TOPIC_INDEX
 from spark_kafka_sink.record.refused_rows import MOST_SHOWN, RefusedRows, RowErrorKind
 from spark_kafka_sink.spark.sink.bad_rows import BadRow, BadRows, bad_rows_of
+from spark_kafka_sink.spark.sink.letter_columns import (
+    BadBatch,
+    BadRowTable,
+    Header,
+    LetterBuilder,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.config.sink_options import OnErrorOptions
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-    from spark_kafka_sink.producer.records.record_futures import FutureTableMetadata
     from spark_kafka_sink.record.columns import RecordColumns
-    from spark_kafka_sink.record.refused_rows import RefusedRow
+    from spark_kafka_sink.record.refused_rows import Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +60,19 @@ _PRODUCE: Final = "KAFKA_PRODUCE"
 _OVERHEAD: Final = 256
 #: The most bytes of a text in a header.
 _MOST_TEXT: Final = 2_000
-#: The lengths of a header's name and value.
-_HEADER_OVERHEAD: Final = 10
+_TRUNCATED: Final = f"{OWN}truncated"
+#: Letters are written together: so many, or those of batches with so many bytes. Each call takes a
+#: tenth of a millisecond.
+_MOST_WAITING: Final = 1_000
+_MOST_WAITING_BYTES: Final = 16_000_000
 _MOST_MISSING: Final = 1_000
 #: The topics for which a task of this process has waited in vain: brokers and name. The values mean
 #: nothing; the order is that of arrival.
 _missing: dict[tuple[object, str], None] = {}
+
+
+#: Returns the partition and the offset of an acknowledged letter.
+Place: TypeAlias = "Callable[[], tuple[int, int]]"
 
 
 class RowOrigin(NamedTuple):
@@ -69,37 +81,6 @@ class RowOrigin(NamedTuple):
     task: int
     query_id: str | None = None
     batch_id: int | None = None
-
-
-class _Letter(NamedTuple):
-    key: bytes | None
-    value: bytes | None
-    timestamp: int | None
-    headers: list[tuple[str, bytes | None]]
-
-
-def _batch_of(letters: list[_Letter]) -> pa.RecordBatch:
-    """Return letters as columns, which is faster than from rows with nested values."""
-    offsets = np.zeros(len(letters) + 1, np.int32)
-    np.cumsum([len(letter.headers) for letter in letters], out=offsets[1:])
-    starts: Any = pa.array(offsets)
-    headers = [header for letter in letters for header in letter.headers]
-    elements: Any = pa.StructArray.from_arrays(
-        [
-            pa.array([name for name, _ in headers], pa.string()),
-            pa.array([value for _, value in headers], pa.binary()),
-        ],
-        names=["key", "value"],
-    )
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([letter.key for letter in letters], pa.binary()),
-            pa.array([letter.value for letter in letters], pa.binary()),
-            pa.array([letter.timestamp for letter in letters], pa.timestamp("ms")),
-            pa.ListArray.from_arrays(starts, elements),
-        ],
-        names=["key", "value", "timestamp", "headers"],
-    )
 
 
 class BadRowWriter:
@@ -114,20 +95,23 @@ class BadRowWriter:
         self._origin = origin
         self._config = config
         self._topic = topic
-        #: A dead letter is at most this large.
-        self._most_bytes = min(config.max_request_size, config.buffer_memory) - _OVERHEAD
-        known = {
-            f"{CONNECT}connector.name": "pykafka",
-            f"{CONNECT}task.id": origin.task,
-            f"{OWN}query.id": origin.query_id,
-            f"{OWN}batch.id": origin.batch_id,
-            f"{OWN}task": origin.task,
-        }
-        self._fixed_headers: list[tuple[str, bytes | None]] = [
-            (name, str(value).encode()) for name, value in known.items() if value is not None
+        self._fixed_headers: list[tuple[str, object]] = [
+            (f"{CONNECT}connector.name", "pykafka"),
+            (f"{CONNECT}task.id", origin.task),
+            (f"{OWN}query.id", origin.query_id),
+            (f"{OWN}batch.id", origin.batch_id),
+            (f"{OWN}task", origin.task),
         ]
+        most_bytes = min(config.max_request_size, config.buffer_memory) - _OVERHEAD
+        dlq = options.dlq_topic
+        self._builder = (
+            None if dlq is None else LetterBuilder(dlq, most_bytes, self._headers, _TRUNCATED)
+        )
         self._counts: Counter[str] = Counter()
-        self._first: list[tuple[BadRow, FutureTableMetadata | None]] = []
+        #: Batches whose bad rows have no letters yet.
+        self._waiting: list[BadBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._first: list[tuple[BadRow, Place | None]] = []
         #: Topics that do not exist, and those that this task has looked for.
         self._absent: set[str] = set()
         self._looked_for: set[str] = set()
@@ -157,10 +141,30 @@ class BadRowWriter:
                 self._remember(absent)
                 columns = self._without_absent(columns, first_row)
         stop = first_row + batch.num_rows
-        rows = self.refused.between(first_row, stop)
-        if rows:
-            self._write(producer, rows, batch, columns, first_row)
+        refusals = self.refused.between(first_row, stop)
+        if refusals:
+            self._set_aside(
+                producer,
+                BadBatch(refusals, first_row, batch, columns, self.refused.payloads),
+            )
             self.refused.forget(stop)
+
+    def write_letters(self, producer: KafkaProducer) -> None:
+        """Append the dead letters of all bad rows so far."""
+        if not self._waiting:
+            return
+        bad = BadRowTable(self._waiting, self._topic)
+        shown = min(MOST_SHOWN - len(self._first), bad.rows.size)
+        places: Sequence[Place | None] = [None] * shown
+        if self._builder is not None:
+            places = producer.append_unnumbered(self._builder.letters(bad), shown) or places
+        for index in range(shown):
+            row, refusal = int(bad.rows[index]), bad.refusal(index)
+            topic = _shown(bad.topic(index))
+            error = str(refusal.error(row))
+            first = BadRow(self._origin.task, row, refusal.kind.value, topic, error)
+            self._first.append((first, places[index]))
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     @property
     def count(self) -> int:
@@ -190,88 +194,41 @@ class BadRowWriter:
             )
         return bad
 
-    def _write(
-        self,
-        producer: KafkaProducer,
-        rows: list[RefusedRow],
-        batch: pa.RecordBatch,
-        columns: RecordColumns,
-        first_row: int,
-    ) -> None:
-        self._counts.update(refused.kind.value for refused in rows)
-        shown = max(MOST_SHOWN - len(self._first), 0)
-        letters = None
-        if self._dlq_topic is not None:
-            made = [self._letter(refused, batch, columns, first_row) for refused in rows]
-            letters = _batch_of(made)
-        for index, refused in enumerate(rows[:shown]):
-            bad = BadRow(
-                self._origin.task,
-                refused.row,
-                refused.kind.value,
-                _shown(self._topic_of(batch, refused.row - first_row)),
-                str(refused.error),
-            )
-            # Alone, so that its offset is known.
-            one = None if letters is None else letters.slice(index, 1)
-            self._first.append((bad, None if one is None else self._send(producer, one)))
-        if letters is not None and len(rows) > shown:
-            self._send(producer, letters.slice(shown))
+    def _set_aside(self, producer: KafkaProducer, bad: BadBatch) -> None:
+        """Count the bad rows of a batch, and keep it until there are enough of them."""
+        for refusal in bad.refusals:
+            self._counts[refusal.kind.value] += refusal.rows.size
+            self._waiting_rows += refusal.rows.size
+        if self._builder is None and len(self._first) == MOST_SHOWN:
+            return
+        self._waiting.append(bad)
+        self._waiting_bytes += bad.batch.nbytes
+        is_enough = (
+            self._waiting_rows >= _MOST_WAITING or self._waiting_bytes >= _MOST_WAITING_BYTES
+        )
+        # The first at once: what is wrong with the topic of the letters is known early.
+        if is_enough or not self._first or self._builder is None:
+            self.write_letters(producer)
 
-    def _send(self, producer: KafkaProducer, letters: pa.RecordBatch) -> FutureTableMetadata:
-        return producer.append_unnumbered(record_columns(letters, topic=self._dlq_topic))
-
-    def _letter(
-        self, refused: RefusedRow, batch: pa.RecordBatch, columns: RecordColumns, first_row: int
-    ) -> _Letter:
-        """Return the dead letter of a row."""
-        row = refused.row - first_row
-        headers = self._headers(refused, _shown(self._topic_of(batch, row)))
-        room = self._most_bytes - _size_of(headers) - len(OWN) - _HEADER_OVERHEAD - 30
-        cut = []
-        original = _headers_of(batch, row)
-        if _size_of(original) > room:
-            cut.append("headers")
-            original = []
-        room -= _size_of(original)
-        payloads: list[bytes | None] = []
-        for side in ("key", "value"):
-            payload = refused.payloads.get(side) or _payload_of(batch, side, row)
-            if payload is not None and len(payload) > room:
-                cut.append(side)
-                payload = payload[: max(room, 0)]
-            room -= len(payload or b"")
-            payloads.append(payload)
-        if cut:
-            headers.append((f"{OWN}truncated", ",".join(cut).encode()))
-        timestamp = int(columns.timestamp[row])
-        has_time = refused.kind is not RowErrorKind.TIMESTAMP and timestamp != NULL_TIMESTAMP
-        key, value = payloads
-        return _Letter(key, value, timestamp if has_time else None, original + headers)
-
-    def _headers(self, refused: RefusedRow, topic: str | None) -> list[tuple[str, bytes | None]]:
-        error = refused.error
+    def _headers(self, refusal: Refusal, row: int, topic: str | None) -> list[Header]:
+        """Return the headers of rows that are bad for the same reason; they differ in `row`."""
+        error = refusal.error(row)
         kind = type(error)
-        known = {
-            f"{CONNECT}topic": topic,
-            f"{CONNECT}partition": error.partition,
-            f"{CONNECT}stage": _STAGES.get(refused.kind, _PRODUCE),
-            f"{CONNECT}exception.class.name": f"{kind.__module__}.{kind.__qualname__}",
-            f"{CONNECT}exception.message": _shown(str(error)),
-            f"{OWN}kind": refused.kind.value,
-            f"{OWN}row": refused.row,
-        }
-        headers: list[tuple[str, bytes | None]] = [
-            (name, str(value).encode()) for name, value in known.items() if value is not None
+        message = _shown(str(error)) or ""
+        known = [
+            (f"{CONNECT}topic", _shown(topic)),
+            (f"{CONNECT}partition", error.partition),
+            (f"{CONNECT}stage", _STAGES.get(refusal.kind, _PRODUCE)),
+            (f"{CONNECT}exception.class.name", f"{kind.__module__}.{kind.__qualname__}"),
+            (f"{OWN}kind", refusal.kind.value),
+            *self._fixed_headers,
         ]
-        return headers + self._fixed_headers
-
-    def _topic_of(self, batch: pa.RecordBatch, row: int) -> str | None:
-        """Return the topic of a row, even if it is not the name of one."""
-        if self._topic is not None:
-            return self._topic
-        name = _payload_of(batch, "topic", row)
-        return None if name is None else name.decode(errors="replace")
+        after = message.removeprefix(f"row {row}").encode()
+        return [
+            *(_header(name, value) for name, value in known if value is not None),
+            Header(f"{CONNECT}exception.message", b"row ", has_row=True, after=after),
+            Header(f"{OWN}row", b"", has_row=True),
+        ]
 
     # --- topics in the column that do not exist
 
@@ -313,19 +270,19 @@ class BadRowWriter:
         if not any(absent):
             return columns
         for number in np.flatnonzero(absent).tolist():
-            for row in np.flatnonzero(columns.topic_index == number).tolist():
-                self.refused.add(
-                    RowErrorKind.TOPIC,
-                    RecordError(
-                        "the topic does not exist",
-                        row=first_row + row,
-                        topic=columns.topics[number],
-                        advice=(
-                            "Create it, correct its name, or set autoCreateTopics=true to let the "
-                            "brokers create it"
-                        ),
+            self.refused.add(
+                RowErrorKind.TOPIC,
+                RecordError(
+                    "the topic does not exist",
+                    row=None,
+                    topic=columns.topics[number],
+                    advice=(
+                        "Create it, correct its name, or set autoCreateTopics=true to let the "
+                        "brokers create it"
                     ),
-                )
+                ),
+                first_row + np.flatnonzero(columns.topic_index == number),
+            )
         kept = np.flatnonzero(np.logical_not(absent))
         # One more, for the rows that have no topic anyway.
         moved = np.full(len(absent) + 1, NULL_TOPIC_INDEX, np.int32)
@@ -337,52 +294,17 @@ class BadRowWriter:
         )
 
 
-def _placed(row: BadRow, letter: FutureTableMetadata | None) -> BadRow:
+def _header(name: str, value: object) -> Header:
+    return Header(name, str(value).encode())
+
+
+def _placed(row: BadRow, place: Place | None) -> BadRow:
     """Return a row with the place of its dead letter, which is acknowledged."""
-    if letter is None:
+    if place is None:
         return row
-    [(place, acks)] = letter.result(timeout=0).items()
-    return row._replace(partition=place.partition, offset=known_offset(acks.first_offset))
+    partition, offset = place()
+    return row._replace(partition=partition, offset=known_offset(offset))
 
 
 def _shown(text: str | None) -> str | None:
     return None if text is None else display.shortened(text, _MOST_TEXT)
-
-
-def _size_of(headers: list[tuple[str, bytes | None]]) -> int:
-    return sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers)
-
-
-def _payload_of(batch: pa.RecordBatch, name: str, row: int) -> bytes | None:
-    """Return a text or bytes of a row; None if it is null, or if there is no such column."""
-    index = batch.schema.get_field_index(name)
-    return None if index < 0 else _bytes_of(batch.column(index)[row])
-
-
-def _headers_of(batch: pa.RecordBatch, row: int) -> list[tuple[str, bytes | None]]:
-    """Return the headers of a row, without those that have no name."""
-    index = batch.schema.get_field_index("headers")
-    listed = None if index < 0 else _plain(batch.column(index)[row])
-    if listed is None or not listed.is_valid:
-        return []
-    headers = []
-    for header in listed.values:
-        name = _bytes_of(header["key"]) if header.is_valid else None
-        if name is not None:
-            headers.append((name.decode(errors="replace"), _bytes_of(header["value"])))
-    return headers
-
-
-def _bytes_of(scalar: Any) -> bytes | None:
-    plain = _plain(scalar)
-    if not plain.is_valid or not hasattr(plain, "as_buffer"):
-        return None
-    content: bytes = plain.as_buffer().to_pybytes()
-    return content
-
-
-def _plain(scalar: Any) -> Any:
-    """Return the value of a scalar that is encoded by a dictionary or by run ends."""
-    while pa.types.is_dictionary(scalar.type) or pa.types.is_run_end_encoded(scalar.type):
-        scalar = scalar.value
-    return scalar

@@ -206,7 +206,8 @@ class DryRunProducers:
 
         bad = [] if refused is None else refused.between(first_row, first_row + columns.num_rows)
         good = np.ones(columns.num_rows, bool)
-        good[[row.row - first_row for row in bad]] = False
+        for refusal in bad:
+            good[refusal.rows - first_row] = False
         for side, sizes in zip(SIDES, record_sizes(columns), strict=True):
             self._sizes[side] = self._sizes[side].merged(counts_of(sizes[good]))
 

@@ -301,6 +301,8 @@ class _Writer:
         if self._producer is None:
             return Written(0, (), MetricsSnapshot(), paced_seconds=paced_seconds)
         begun = self._clock()
+        if self._bad_rows is not None:
+            self._bad_rows.write_letters(self._producer)
         if self._pacer is None:
             self._producer.flush()
         else:

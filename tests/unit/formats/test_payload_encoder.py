@@ -41,6 +41,16 @@ def encode(values, refused, *, first_row=0, key=None):
     return batch
 
 
+def kept(refused, side):
+    """Return the values that were kept for dead letters, by their rows."""
+    return {
+        row: json.loads(text)
+        for payloads in refused.payloads
+        if payloads.side == side
+        for row, text in zip(payloads.rows.tolist(), payloads.texts.to_pylist(), strict=True)
+    }
+
+
 def row(number, color="RED"):
     return {"id": number, "color": color}
 
@@ -52,10 +62,11 @@ def test_bad_rows_are_set_aside():
     payloads = encode(rows, refused, first_row=10).column("value")
     assert [b"\0\0", None, None, b"\x06\0", None, b"\x0a\x02", None] == payloads.to_pylist()
     found = refused.between(10, 20)
-    assert [11, 14, 16] == [bad.row for bad in found]
+    assert [11, 14, 16] == sorted(row for bad in found for row in bad.rows.tolist())
     assert {RowErrorKind.VALUE} == {bad.kind for bad in found}
-    assert [rows[1], rows[4], rows[6]] == [json.loads(bad.payloads["value"]) for bad in found]
-    assert "row 14, value.id: the value is null" in str(found[1].error)
+    assert {11: rows[1], 14: rows[4], 16: rows[6]} == kept(refused, "value")
+    [null] = [bad for bad in found if 14 in bad.rows]
+    assert str(null.error(14)).startswith("row 14, value.id: the value is null")
 
 
 def test_without_a_place_for_them_the_first_bad_row_is_an_error():
@@ -70,7 +81,8 @@ def test_keys_are_set_aside_by_a_kind_of_their_own():
     batch = encode([row(0), row(None)], refused, key=["RED", "PINK"])
     assert [b"\0", None] == batch.column("key").to_pylist()
     [bad] = refused.between(0, 2)
-    assert (RowErrorKind.KEY, {"key": b'"PINK"'}) == (bad.kind, bad.payloads)
+    assert (RowErrorKind.KEY, [1], 1) == (bad.kind, bad.rows.tolist(), refused.count)
+    assert ({1: "PINK"}, {1: row(None)}) == (kept(refused, "key"), kept(refused, "value"))
 
 
 def test_too_many_bad_rows_end_the_task():

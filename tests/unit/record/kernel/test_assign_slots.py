@@ -80,6 +80,7 @@ def test_bad_rows_can_be_skipped():
     bad = REFUSED_SLOT
     assert [12, bad, bad, STICKY_SLOT, bad, bad] == list(result.row_slots)
     assert (SlotStatus.ALL_ASSIGNED, 6) == result[:2]
+    assert [1, 2, 4, 5] == list(result.refused)
 
 
 def test_an_empty_batch_is_assigned():

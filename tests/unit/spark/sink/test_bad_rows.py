@@ -21,6 +21,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     RecordError,
 )
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.sink import dead_letters
@@ -166,6 +167,22 @@ def test_many_bad_rows_among_many_batches_are_each_written_once(broker):
     assert (good, bad) == (values_of(broker, "orders"), values_of(broker, DLQ))
     assert (len(good), len(bad)) == (written.rows, written.bad_rows.count)
     assert [7 * row + 3 for row in range(10)] == [row.row for row in written.bad_rows.first]
+
+
+def test_letters_are_written_a_thousand_at_a_time(broker, monkeypatch):
+    """The first at once, the rest with those of later batches, and the last at the end."""
+    written = []
+    append = KafkaProducer.append_unnumbered
+
+    def noted(producer, columns, placed=0):
+        written.append((columns.num_rows, placed))
+        return append(producer, columns, placed)
+
+    monkeypatch.setattr(KafkaProducer, "append_unnumbered", noted)
+    table = table_of(["x"] * 3_000, partition=pa.array([9, 0] * 1_500))
+    write(broker, table, topic="orders", rows=8, limit="100%")
+    assert [(4, 4), (1_000, 6), (496, 0)] == written
+    assert ["x"] * 1_500 == values_of(broker, DLQ)
 
 
 @pytest.mark.parametrize("key", [b"k", None])
