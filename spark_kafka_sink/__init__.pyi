@@ -8,8 +8,6 @@ from spark_kafka_sink.admin.transaction_values import (
 from spark_kafka_sink.admin.values import (
     AclBinding as AclBinding,
     AclBindingFilter as AclBindingFilter,
-    AclOperation as AclOperation,
-    AclPermissionType as AclPermissionType,
     AlterConfigOp as AlterConfigOp,
     AlterConfigOpType as AlterConfigOpType,
     ClusterDescription as ClusterDescription,
@@ -27,8 +25,6 @@ from spark_kafka_sink.admin.values import (
     NewTopic as NewTopic,
     OffsetSpec as OffsetSpec,
     ProducerState as ProducerState,
-    ResourcePatternType as ResourcePatternType,
-    ResourceType as ResourceType,
     TopicDescription as TopicDescription,
     TopicListing as TopicListing,
     TopicPartitionInfo as TopicPartitionInfo,
@@ -137,6 +133,12 @@ from spark_kafka_sink.producer.records.record_futures import (
     FutureTableMetadata as FutureTableMetadata,
 )
 from spark_kafka_sink.producer.records.serializers import Serializer as Serializer
+from spark_kafka_sink.protocol.acl_codes import (
+    AclOperation as AclOperation,
+    AclPermissionType as AclPermissionType,
+    ResourcePatternType as ResourcePatternType,
+    ResourceType as ResourceType,
+)
 from spark_kafka_sink.record.columns import (
     BytesColumn as BytesColumn,
     HeaderColumns as HeaderColumns,

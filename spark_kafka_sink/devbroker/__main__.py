@@ -114,6 +114,24 @@ def parser() -> argparse.ArgumentParser:
         help="do not create topics on demand",
     )
     argument_parser.add_argument(
+        "--authorizer",
+        action="store_true",
+        help="allow clients only what ACLs allow, as Kafka's StandardAuthorizer",
+    )
+    argument_parser.add_argument(
+        "--super-users",
+        type=lambda text: tuple(filter(None, map(str.strip, text.split(";")))),
+        default=(),
+        metavar="USER;...",
+        help="principals that may do everything, such as User:admin; User:ANONYMOUS is a client "
+        "that does not authenticate",
+    )
+    argument_parser.add_argument(
+        "--allow-everyone-if-no-acl-found",
+        action="store_true",
+        help="let everyone use resources that have no ACLs",
+    )
+    argument_parser.add_argument(
         "--transaction-version",
         type=int,
         choices=(0, 2),
@@ -181,6 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         auto_create_topics=not options.no_auto_create_topics,
         default_replication_factor=usual_replication_factor(options.brokers),
         transaction_version=options.transaction_version,
+        authorizer=options.authorizer,
+        super_users=options.super_users,
+        allow_everyone_if_no_acl_found=options.allow_everyone_if_no_acl_found,
         racks=options.racks,
         rack_aware_replica_selector=bool(options.racks),
         # Records of demos and tests have event times of any age.

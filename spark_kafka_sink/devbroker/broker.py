@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.authorizer import ANONYMOUS
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
@@ -21,6 +22,7 @@ from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
 from spark_kafka_sink.devbroker.handlers.api_versions import unsupported_version
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
+from spark_kafka_sink.devbroker.handlers.required_rights import check_rights
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -103,6 +105,7 @@ class Broker:
         arrived: float | None = None,
         kept: object = None,
         client_host: str = "",
+        principal: str = ANONYMOUS,
         listener: str = "",
         fault: PartitionFault | None = None,
         throttled: bool = False,
@@ -122,10 +125,13 @@ class Broker:
         context.arrived = now if arrived is None else arrived
         context.kept = kept
         context.client_host = client_host
+        context.principal = principal
         context.listener = listener
         context.fault = fault
         context.throttled = throttled
         try:
+            if self.cluster.authorizer is not None and kept is None:
+                check_rights(context, request)
             return handler.handle(context, request)
         except RefusedError as refused:
             error_code, message = refused.error_code, refused.message

@@ -83,6 +83,7 @@ LAYERS: dict[str, frozenset[str]] = {
         "metrics",
         "network",
         "producer",
+        "protocol.acl_codes",
         "record",
         "security",
         "spark",

@@ -9,6 +9,8 @@ from spark_kafka_sink.admin.item_requests import ItemRequest
 from spark_kafka_sink.admin.values import (
     AclBinding,
     AclBindingFilter,
+)
+from spark_kafka_sink.protocol.acl_codes import (
     AclOperation,
     AclPermissionType,
     ResourcePatternType,

@@ -152,6 +152,14 @@ class BrokerSettings:
     #: time to validate, but no memory. Kafka, which has many threads, has no such limit.
     request_max_validated_bytes: int = 1024 * 1024 * 1024
 
+    #: Whether clients may do only what ACLs allow (authorizer.class.name: StandardAuthorizer).
+    authorizer: bool = False
+    #: The principals that may do everything, such as `User:admin` (super.users).
+    super_users: tuple[str, ...] = ()
+    #: Whether everyone may use a resource to which no ACL applies
+    #: (allow.everyone.if.no.acl.found).
+    allow_everyone_if_no_acl_found: bool = False
+
     #: Level of the feature transaction.version: 0, or 2 for the second part of KIP-890 (Kafka 4.x).
     transaction_version: int = 2
     #: Maximum transaction timeout that a producer may request (transaction.max.timeout.ms).
@@ -218,6 +226,9 @@ class SettingChanges(TypedDict, total=False):
     request_max_decompressed_bytes: int
     request_max_decoded_elements: int
     request_max_validated_bytes: int
+    authorizer: bool
+    super_users: tuple[str, ...]
+    allow_everyone_if_no_acl_found: bool
     transaction_version: int
     transaction_max_timeout_ms: int
     transaction_abort_interval_ms: int

@@ -6,8 +6,8 @@ partition. Leaders and in-sync replicas, and how both change when a broker stops
 (`partition`), but nothing is copied, so no replica lags or is truncated unless a test wants it.
 This module does not deal with requests: handlers call it and turn RefusedError into responses.
 
-The cluster's id, its topics and the producer ids used so far are stored in `cluster.json`, with a
-data directory, otherwise only in memory:
+The cluster's id, its topics, its ACLs and the producer ids used so far are stored in
+`cluster.json`, with a data directory, otherwise only in memory:
 
 - Memory always matches the disk: if a write fails, nothing changes.
 - A change takes effect, and is acknowledged, only after it has been written.
@@ -24,6 +24,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.authorizer import Acl, Authorizer
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.server_config import topic_values
@@ -52,7 +53,7 @@ from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
@@ -66,6 +67,21 @@ NO_CONTROLLER = -1
 _ALL_BROKERS = ""
 #: How many producer ids are reserved at once (ProducerIdsBlock).
 _PRODUCER_ID_BLOCK_SIZE = 1000
+
+
+def _authorizer(settings: BrokerSettings) -> Authorizer | None:
+    """Return the authorizer that the settings ask for. Raises ConfigError."""
+    if settings.authorizer:
+        return Authorizer(
+            settings.super_users,
+            allow_everyone_if_no_acl_found=settings.allow_everyone_if_no_acl_found,
+        )
+    if settings.super_users or settings.allow_everyone_if_no_acl_found:
+        raise ConfigError(
+            "super_users and allow_everyone_if_no_acl_found have no effect without an authorizer: "
+            "set authorizer=True"
+        )
+    return None
 
 
 def coordinates(topic_partition: TopicPartition) -> bool:
@@ -176,6 +192,8 @@ class ClusterState:
         self.metadata_offset = 0
         self._last_controller_id = NO_CONTROLLER
         self.topic_index = Topics()
+        #: Decides who may do what; None if everyone may do everything.
+        self.authorizer = _authorizer(self.settings)
         self._changed: set[Hashable] = set()
         # Last: they take the fields above from this object.
         self._coordinators = CoordinatorLeaders(self)
@@ -201,6 +219,8 @@ class ClusterState:
             self._next_producer_id = self._stored.next_producer_id
             self.topic_defaults = self._changed_topic_defaults()
             self._load_topics()
+            if self.authorizer is not None:
+                self.authorizer.replace(self._stored.acls)
             for name, log in self._coordinators.logs.items():
                 log.open(self._stored.internal_topic_ids[name], now)
             self.logs.remove_strays()
@@ -251,9 +271,21 @@ class ClusterState:
                 )
         self._store(replace(self._stored, topics=topics))
 
-    def _store(self, stored: StoredCluster) -> None:
+    def change_acls(self, acls: Iterable[Acl]) -> None:
+        """Store and apply all ACLs.
+
+        Raises RefusedError with SECURITY_DISABLED without an authorizer, or with
+        KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        if self.authorizer is None:
+            raise RefusedError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+        changed = tuple(dict.fromkeys(acls))
+        self._store(replace(self._stored, acls=changed), "the ACLs of the cluster")
+        self.authorizer.replace(changed)
+
+    def _store(self, stored: StoredCluster, what: str = "the topics of the cluster") -> None:
         if self.logs.data is not None:
-            with refused_if_disk_fails("the topics of the cluster cannot be stored"):
+            with refused_if_disk_fails(f"{what} cannot be stored"):
                 self.logs.data.write_cluster(stored)
         self._stored = stored
         self.metadata_offset += 1

@@ -23,7 +23,7 @@ from spark_kafka_sink.protocol.messages.join_group import (
 from spark_kafka_sink.protocol.primitives import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.devbroker.base.timers import Timer
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
@@ -81,6 +81,8 @@ class RequestSender:
     client_host: str
     #: The version of the request.
     version: int
+    #: Whether the client may describe a topic.
+    sees_topic: Callable[[str], bool] = lambda _: True
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...]:

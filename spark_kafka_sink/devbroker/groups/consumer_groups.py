@@ -162,7 +162,7 @@ class ConsumerGroups:
         self._keep(before, group, now)
         self._update_timers(group, old, member, now)
         # After the response, as in Kafka, where a thread of its own does this.
-        self._resolve_regexes(group, now)
+        self._resolve_regexes(group, sender, now)
         is_full = (
             request.rebalance_timeout_ms != -1
             and request.topic_partitions is not None
@@ -296,8 +296,11 @@ class ConsumerGroups:
 
     # Regular expressions.
 
-    def _resolve_regexes(self, group: ConsumerGroup, now: float) -> None:
-        """Resolve the group's regular expressions again, or a portion of them, if it is time."""
+    def _resolve_regexes(self, group: ConsumerGroup, sender: RequestSender, now: float) -> None:
+        """Resolve the group's regular expressions again, or a portion of them, if it is time.
+
+        They match topics that the sender may describe.
+        """
         resolution = group.resolution or self._begin_resolution(group, int(now * 1000))
         group.resolution = resolution
         if resolution is None or not resolution.advance():
@@ -306,9 +309,8 @@ class ConsumerGroups:
         resolved.resolution = None
         resolved.known_topics = resolution.names
         for regex in group.regexes & resolution.topics.keys():
-            resolved.resolved_regexes[regex] = ResolvedRegex(
-                resolution.topics[regex], int(now * 1000)
-            )
+            topics = frozenset(filter(sender.sees_topic, resolution.topics[regex]))
+            resolved.resolved_regexes[regex] = ResolvedRegex(topics, int(now * 1000))
         metadata_hash = resolved.compute_metadata_hash(self._topics)
         if metadata_hash != group.metadata_hash or any(
             resolved_regex.topics != group.matching_topics(regex)

@@ -12,10 +12,12 @@ from spark_kafka_sink.devbroker.handlers.configs import (
     ALL_BROKERS,
     BROKER,
     TOPIC,
+    check_config_right,
     check_node_id,
     find_topic,
 )
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.protocol.acl_codes import AclOperation
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import alter_configs as replacing
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
@@ -130,6 +132,7 @@ def _alter_each(
                 try:
                     if times[_key(resource)] > 1:
                         raise _bad_request("Each resource must appear at most once.")
+                    check_config_right(context, AclOperation.ALTER_CONFIGS, *_key(resource))
                     _check_configs(resource)
                     alter(changes, resource)
                 except RefusedError as refused:

@@ -16,6 +16,7 @@ from spark_kafka_sink.devbroker.groups.group_offsets import NO_OFFSET, Committed
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.transactions import ask_coordinator
 from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -65,6 +66,10 @@ _FIRST_VERSION_THAT_ADDS_GROUPS = 5
 _FIRST_VERSION_WITH_GROUP_ERROR = 2
 _FIRST_VERSION_WITH_GROUPS = 8
 _NOTHING = CommittedOffset(NO_OFFSET)
+#: The errors of partitions that a broker does not pass on to the group's coordinator.
+_NOT_PASSED_ON = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
 _HEARTBEAT_STATES = frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE})
 
 
@@ -99,7 +104,7 @@ def offset_commit(context: RequestContext, request: OffsetCommitRequest) -> Offs
             code = ErrorCode.UNKNOWN_TOPIC_ID
             if name is not None:
                 code = _add_offset(context, offsets, name, partition)
-                exists = exists or code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                exists = exists or code not in _NOT_PASSED_ON
             results.append(
                 OffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=code
@@ -127,6 +132,8 @@ def _add_offset(
     """Add the offset of a partition to those to commit, or return why it cannot be committed."""
     topic_partition = TopicPartition(topic, partition.partition_index)
     metadata = partition.committed_metadata or ""
+    if not context.allows(AclOperation.READ, ResourceType.TOPIC, topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not context.cluster.has(topic_partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(metadata) > context.settings.offset_metadata_max_bytes:
@@ -214,13 +221,13 @@ def txn_offset_commit(
             codes[TopicPartition(topic.name, partition.partition_index)] = _add_offset(
                 context, offsets, topic.name, partition
             )
-    if set(codes.values()) != {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+    if not codes or not _NOT_PASSED_ON.issuperset(codes.values()):
         code = _commit(context, request, offsets)
         if code is not ErrorCode.NONE:
             codes |= {
                 topic_partition: code
                 for topic_partition, known in codes.items()
-                if known is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if known not in _NOT_PASSED_ON
             }
     return TxnOffsetCommitResponse(
         topics=tuple(
@@ -369,6 +376,7 @@ def _group(
     context: RequestContext, requested: OffsetFetchRequestGroup, request: OffsetFetchRequest
 ) -> OffsetFetchResponseGroup:
     try:
+        context.check_right(AclOperation.DESCRIBE, ResourceType.GROUP, requested.group_id)
         context.cluster.check_group_coordinator(context.node_id, requested.group_id)
         group = context.cluster.groups.find_consumer_group(requested.group_id)
         if group is not None:
@@ -392,6 +400,8 @@ def _all_topics(
         partitions.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     topics = []
     for name, indexes in partitions.items():
+        if not context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            continue
         known = context.cluster.topic(name)
         if known is not None or context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
             topics.append(
@@ -414,10 +424,13 @@ def _topic(
     if context.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
         name = context.topic_name(topic.topic_id)
     committed = context.cluster.groups.offsets.committed(group_id)
+    is_visible = name is None or context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
     def partition(index: int) -> OffsetFetchResponsePartitions:
         if name is None:
             return _partition(index, _NOTHING, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not is_visible:
+            return _partition(index, _NOTHING, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic_partition = TopicPartition(name, index)
         if topic_partition in unstable:
             return _partition(index, _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -503,7 +516,9 @@ def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> Offs
         is_subscribed = subscribed is None or topic.name in subscribed
         for partition in topic.partitions:
             topic_partition = TopicPartition(topic.name, partition.partition_index)
-            if not context.cluster.has(topic_partition):
+            if not context.allows(AclOperation.READ, ResourceType.TOPIC, topic.name):
+                codes[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not context.cluster.has(topic_partition):
                 codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif is_subscribed:
                 codes[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

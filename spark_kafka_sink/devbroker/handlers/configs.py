@@ -6,6 +6,7 @@ import logging
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.server_config import (
     HOURS,
@@ -16,6 +17,7 @@ from spark_kafka_sink.devbroker.base.server_config import (
 from spark_kafka_sink.devbroker.base.topic_config import TOPIC_CONFIG_TYPES, ConfigType
 from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -76,6 +78,18 @@ class _Setting(NamedTuple):
     synonyms: tuple[_Value, ...]
     #: Where the value comes from if there are no synonyms.
     source: int = _DEFAULT_SOURCE
+
+
+def check_config_right(
+    context: RequestContext, operation: AclOperation, resource_type: int, name: str
+) -> None:
+    """Raise RefusedError unless the client may do something with the settings of a resource."""
+    if resource_type == TOPIC:
+        context.check_right(operation, ResourceType.TOPIC, name)
+    elif resource_type == GROUP:
+        context.check_right(operation, ResourceType.GROUP, name)
+    else:
+        context.check_right(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def find_topic(context: RequestContext, name: str) -> Topic:
@@ -149,6 +163,9 @@ def _describe(
     left: int,
 ) -> DescribeConfigsResult:
     """Describe a resource, if the response may have more settings. Raises RefusedError."""
+    check_config_right(
+        context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+    )
     if left <= 0:
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION, "the response is full: request this resource again"

@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.cluster.fetch_sessions import (
     FetchContext,
@@ -37,6 +39,7 @@ from spark_kafka_sink.devbroker.cluster.fetch_sessions import (
 from spark_kafka_sink.devbroker.cluster.partition import Partition, closest_follower
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import fetch as wire
 from spark_kafka_sink.protocol.primitives import ZERO_UUID, Buffer
@@ -78,7 +81,7 @@ class _Fetch:
     session: FetchContext
     #: The partitions to read.
     requested: list[RequestedPartition]
-    #: The results of those that did not exist.
+    #: The results of those that did not exist, or that the client may not read.
     missing: list[PartitionResult]
 
 
@@ -153,14 +156,23 @@ def _begin(context: RequestContext, request: wire.FetchRequest) -> _Fetch:
         now_ms=context.now_ms,
     )
     fetch = _Fetch(session, [], [])
+    may_read = cache(partial(_may_read, context, request))
     for requested in session.partitions:
         if requested.topic is None:
             fetch.missing.append(_missing(requested, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif not may_read(requested.topic):
+            fetch.missing.append(_missing(requested, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif not context.cluster.has(_topic_partition(requested)):
             fetch.missing.append(_missing(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             fetch.requested.append(requested)
     return fetch
+
+
+def _may_read(context: RequestContext, request: wire.FetchRequest, topic: str) -> bool:
+    if _replica_id(context, request) >= 0:
+        return context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    return context.allows(AclOperation.READ, ResourceType.TOPIC, topic)
 
 
 def _topic_partition(requested: RequestedPartition) -> TopicPartition:
@@ -370,12 +382,15 @@ def _aborted(
     )
 
 
+def _replica_id(context: RequestContext, request: wire.FetchRequest) -> int:
+    """Return the broker that fetches as a follower; negative for a consumer."""
+    if context.version < _FIRST_VERSION_WITH_REPLICA_STATE:
+        return request.replica_id
+    return request.replica_state.replica_id
+
+
 def _refuse_followers(context: RequestContext, request: wire.FetchRequest) -> None:
-    replica_id = (
-        request.replica_id
-        if context.version < _FIRST_VERSION_WITH_REPLICA_STATE
-        else request.replica_state.replica_id
-    )
+    replica_id = _replica_id(context, request)
     if replica_id >= 0:
         raise RefusedError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} does not have a replica"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.classic_group import Parked, RequestSender
 from spark_kafka_sink.devbroker.groups.classic_groups import join_error
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -42,6 +44,7 @@ def _sender(context: RequestContext) -> RequestSender:
         client_id=context.client_id,
         client_host=f"/{context.client_host}",
         version=context.version,
+        sees_topic=partial(context.allows, AclOperation.DESCRIBE, ResourceType.TOPIC),
     )
 
 
@@ -164,7 +167,10 @@ def consumer_group_heartbeat(
     and UNKNOWN_MEMBER_ID mean that the member must give up its partitions and rejoin,
     FENCED_INSTANCE_ID that another member has its group instance id, and UNRELEASED_INSTANCE_ID
     that another one still has it. A group whose members use the classic protocol gets
-    GROUP_ID_NOT_FOUND; see `consumer_groups`.
+    GROUP_ID_NOT_FOUND; see `consumer_groups`. A subscription to a topic that the client may not
+    describe gets TOPIC_AUTHORIZATION_FAILED, and a regular expression matches none of those.
     """
+    for topic in request.subscribed_topic_names or ():
+        context.check_right(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     _check_coordinator(context, request.group_id)
     return context.cluster.groups.consumer_groups.heartbeat(request, _sender(context), context.now)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.groups.classic_group import GroupState
 from spark_kafka_sink.devbroker.groups.group_records import partitions_by_topic
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
-from spark_kafka_sink.devbroker.handlers.metadata import operations
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import consumer_group_describe as consumer
 from spark_kafka_sink.protocol.messages import describe_groups as classic
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 _CONSUMER_MEMBER = 1
 _FIRST_VERSION_WITH_OPERATIONS = 3
 _FIRST_VERSION_WITH_MESSAGES = 6
-#: Read, delete, describe, describe configs and alter configs.
-_ALL_OPERATIONS = operations(3, 6, 8, 10, 11)
 #: Of ListGroups.
 _FIRST_VERSION_WITH_STATES = 4
 _FIRST_VERSION_WITH_TYPES = 5
@@ -52,24 +51,32 @@ def describe_groups(
     A group that does not exist is Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043). Only
     stable groups have member metadata and assignments. A group of the new consumer protocol
     (KIP-848) gets the same answer as one that does not exist: ConsumerGroupDescribe describes it.
-    There is no authorizer, so all operations are authorized.
     """
-    allowed = UNKNOWN_OPERATIONS
-    if request.include_authorized_operations and context.version >= _FIRST_VERSION_WITH_OPERATIONS:
-        allowed = _ALL_OPERATIONS
+    asked = (
+        request.include_authorized_operations and context.version >= _FIRST_VERSION_WITH_OPERATIONS
+    )
     return classic.DescribeGroupsResponse(
         groups=context.each_result(
             classic.DescribedGroup,
             "group_id",
             request.groups,
-            lambda group_id: _describe_classic(context, group_id, allowed),
+            lambda group_id: _describe_classic(
+                context, group_id, _operations(context, group_id, asked=asked)
+            ),
         )
     )
+
+
+def _operations(context: RequestContext, group_id: str, *, asked: bool) -> int:
+    if not asked:
+        return UNKNOWN_OPERATIONS
+    return context.authorized_operations(ResourceType.GROUP, group_id)
 
 
 def _describe_classic(
     context: RequestContext, group_id: str, allowed: int
 ) -> classic.DescribedGroup:
+    context.check_right(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
     context.cluster.check_group_coordinator(context.node_id, group_id)
     group = context.cluster.groups.find_classic(group_id)
     if group is None:
@@ -113,16 +120,19 @@ def consumer_group_describe(
 ) -> consumer.ConsumerGroupDescribeResponse:
     """Describe groups of the new consumer protocol (ConsumerGroupDescribe 0-1, KIP-848).
 
-    A group that does not exist, or uses the classic protocol, gets GROUP_ID_NOT_FOUND. There is no
-    authorizer, so all operations are authorized.
+    A group that does not exist, or uses the classic protocol, gets GROUP_ID_NOT_FOUND.
+    One with partitions of a topic that the client may not describe gets TOPIC_AUTHORIZATION_FAILED.
     """
-    allowed = _ALL_OPERATIONS if request.include_authorized_operations else UNKNOWN_OPERATIONS
     return consumer.ConsumerGroupDescribeResponse(
         groups=context.each_result(
             consumer.DescribedGroup,
             "group_id",
             request.group_ids,
-            lambda group_id: _describe_consumer(context, group_id, allowed),
+            lambda group_id: _describe_consumer(
+                context,
+                group_id,
+                _operations(context, group_id, asked=request.include_authorized_operations),
+            ),
         )
     )
 
@@ -131,6 +141,7 @@ def _describe_consumer(
     context: RequestContext, group_id: str, allowed: int
 ) -> consumer.DescribedGroup:
     groups = context.cluster.groups
+    context.check_right(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
     if not group_id:
         raise RefusedError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
     context.cluster.check_group_coordinator(context.node_id, group_id)
@@ -143,15 +154,32 @@ def _describe_consumer(
             if exists
             else f"Group {group_id} not found.",
         )
+    members = tuple(_member(context, group, member) for member in group.members.values())
+    _check_topics(context, members)
     return consumer.DescribedGroup(
         group_id=group_id,
         group_state=str(group.state),
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
-        members=tuple(_member(context, group, member) for member in group.members.values()),
+        members=members,
         authorized_operations=allowed,
     )
+
+
+def _check_topics(context: RequestContext, members: Iterable[consumer.Member]) -> None:
+    """Raise RefusedError unless the client may describe all topics of the members' assignments."""
+    topics = {
+        partitions.topic_name
+        for member in members
+        for assignment in (member.assignment, member.target_assignment)
+        for partitions in assignment.topic_partitions
+    }
+    if not all(context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
+        raise RefusedError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "The group has described topic(s) that the client is not authorized to describe.",
+        )
 
 
 def _member(
@@ -192,17 +220,20 @@ def _assignment(
 def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """List the groups that this broker coordinates (ListGroups 0-5).
 
-    The filters by state (4+) and type (5+) ignore case. The type is "Classic", or "Consumer" for
+    A client that may not describe the cluster gets only the groups that it may describe. The
+    filters by state (4+) and type (5+) ignore case. The type is "Classic", or "Consumer" for
     groups of the new consumer protocol (KIP-848).
     """
     states = {state.strip().lower() for state in request.states_filter}
     types = {group_type.strip().lower() for group_type in request.types_filter}
+    sees_all = context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     groups = [
         group
         for group in context.cluster.groups.all()
         if context.cluster.group_coordinator(group.group_id) == context.node_id
         and (not states or group.state.lower() in states)
         and (not types or group.group_type.lower() in types)
+        and (sees_all or context.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
     ]
     return ListGroupsResponse(
         error_code=ErrorCode.NONE,
@@ -243,6 +274,7 @@ def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> Dele
     """
 
     def delete(group_id: str) -> DeletableGroupResult:
+        context.check_right(AclOperation.DELETE, ResourceType.GROUP, group_id)
         context.cluster.check_group_coordinator(context.node_id, group_id)
         context.cluster.groups.delete(group_id)
         return DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)

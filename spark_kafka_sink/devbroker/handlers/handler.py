@@ -18,6 +18,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from spark_kafka_sink.devbroker.base.authorizer import (
+    ANONYMOUS,
+    OPERATIONS,
+    Client,
+    not_authorized,
+)
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
     OmitPartitions,
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
     from spark_kafka_sink.model import Node, TopicPartition
+    from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.registry import RequestHeader
 
@@ -73,6 +80,8 @@ class RequestContext:
     fetch_sessions: FetchSessions
     #: Address of the client; empty if unknown.
     client_host: str = ""
+    #: The authenticated client, such as `User:alice`.
+    principal: str = ANONYMOUS
     #: Name of the listener that the client is connected to.
     listener: str = ""
     #: The `Delayed.kept` that the handler last returned for this request; None the first time.
@@ -135,6 +144,33 @@ class RequestContext:
                 result = self.failed(result_class, refused, **{name: item})
             results.append(result)
         return tuple(results)
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """Return whether the client may do something with a resource."""
+        authorizer = self.cluster.authorizer
+        return authorizer is None or authorizer.allows(
+            Client(self.principal, self.client_host), operation, resource_type, name
+        )
+
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether there may be a resource with which the client may do something."""
+        authorizer = self.cluster.authorizer
+        return authorizer is None or authorizer.may_use_any(
+            Client(self.principal, self.client_host), operation, resource_type
+        )
+
+    def check_right(self, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Raise RefusedError unless the client may do something with a resource."""
+        if not self.allows(operation, resource_type, name):
+            raise not_authorized(resource_type)
+
+    def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
+        """Return what the client may do with a resource as a bit field of operations."""
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[resource_type]
+            if self.allows(operation, resource_type, name)
+        )
 
     def check_fault(self, topic_partition: TopicPartition) -> None:
         """Raise RefusedError if a fault gives the partition an error code."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog, TimestampAndOffset
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import offset_for_leader_epoch as epochs
 from spark_kafka_sink.protocol.messages.delete_records import (
@@ -85,6 +87,7 @@ def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOf
             if context.omits(topic_partition):
                 continue
             try:
+                context.check_right(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 _refuse_duplicate(topic_partition, times[topic_partition])
                 result = _look_up(context, request, topic_partition, partition, budget)
             except RefusedError as refused:
@@ -177,10 +180,13 @@ def offset_for_leader_epoch(
     previous epoch for one without records. A partition that does not exist gets
     UNKNOWN_TOPIC_OR_PARTITION.
     """
+    may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def find(topic: str, requested: epochs.OffsetForLeaderPartition) -> epochs.EpochEndOffset:
         topic_partition = TopicPartition(topic, requested.partition)
         try:
+            if not may_read_all:
+                context.check_right(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
             context.check_fault(topic_partition)
             partition = context.cluster.partition(topic_partition)
             partition.check_reader(context.node_id, requested.current_leader_epoch)
@@ -266,6 +272,7 @@ def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> De
 
 
 def _deletable_log(context: RequestContext, topic_partition: TopicPartition) -> PartitionLog:
+    context.check_right(AclOperation.DELETE, ResourceType.TOPIC, topic_partition.topic)
     partition = context.cluster.partition(topic_partition)
     partition.check_leader(context.node_id)
     if not partition.topic.config.deletes:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME, not_authorized
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import INTERNAL_TOPICS, validate_topic_name
 from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER, Partition, Topic
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import Node
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -45,18 +48,11 @@ _FIRST_VERSION_WITH_MANY_KEYS = 4
 _NO_NODE_ID = -1
 _NO_PORT = -1
 _NO_NODE = Node(_NO_NODE_ID, "", _NO_PORT)
-_COORDINATOR_TYPES = frozenset({CoordinatorType.GROUP, CoordinatorType.TRANSACTION})
-
-
-def operations(*acl_operations: int) -> int:
-    """Return a bit field of operations, by their numbers in Kafka's AclOperation."""
-    return sum(1 << operation for operation in acl_operations)
-
-
-#: Read, write, create, delete, alter, describe, describe configs and alter configs.
-ALL_TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
-#: Create, alter, describe, cluster action, describe configs, alter configs and idempotent write.
-_ALL_CLUSTER_OPERATIONS = operations(5, 7, 8, 9, 10, 11, 12)
+#: The types of keys that have coordinators, and the resources that they name.
+_RESOURCES = {
+    CoordinatorType.GROUP: ResourceType.GROUP,
+    CoordinatorType.TRANSACTION: ResourceType.TRANSACTIONAL_ID,
+}
 
 
 def _error_response(
@@ -96,14 +92,16 @@ def metadata(context: RequestContext, request: MetadataRequest) -> MetadataRespo
       KAFKA_STORAGE_ERROR.
     - A partition without a leader gets LEADER_NOT_AVAILABLE, with its last leader epoch. Version 0
       omits the replicas of stopped brokers, with REPLICA_NOT_AVAILABLE.
-    - There is no authorizer, so all operations are authorized.
+    - With an authorizer, a topic that the client may not describe gets TOPIC_AUTHORIZATION_FAILED,
+      and so does one that it may not create; of all topics, only those that it may describe are
+      listed.
     """
     cluster_operations = UNKNOWN_OPERATIONS
     if (
         context.version in _VERSIONS_WITH_CLUSTER_OPERATIONS
         and request.include_cluster_authorized_operations
     ):
-        cluster_operations = _ALL_CLUSTER_OPERATIONS
+        cluster_operations = _cluster_operations(context)
     return MetadataResponse(
         brokers=context.endpoints(MetadataResponseBroker, context.nodes),
         cluster_id=context.cluster.cluster_id,
@@ -113,10 +111,24 @@ def metadata(context: RequestContext, request: MetadataRequest) -> MetadataRespo
     )
 
 
+def _cluster_operations(context: RequestContext) -> int:
+    if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _may_describe(context: RequestContext, topic: str) -> bool:
+    return context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
 def _topics(context: RequestContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
     cluster = context.cluster
     if request.topics is None or (context.version == 0 and not request.topics):
-        return [_topic(context, request, topic) for topic in cluster.topics]
+        return [
+            _topic(context, request, topic)
+            for topic in cluster.topics
+            if _may_describe(context, topic.name)
+        ]
     if context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
         for requested in request.topics:
             if requested.name is None or requested.topic_id != ZERO_UUID:
@@ -131,6 +143,8 @@ def _topics(context: RequestContext, request: MetadataRequest) -> list[MetadataR
             _missing_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
             if topic is None
             else _topic(context, request, topic)
+            if _may_describe(context, topic.name)
+            else _missing_topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
             for topic_id, topic in by_id
         ]
     return _named_topics(context, request)
@@ -145,13 +159,21 @@ def _named_topics(context: RequestContext, request: MetadataRequest) -> list[Met
     try:
         with context.cluster.change_topics() as changes:
             for name in names:
+                if not _may_describe(context, name):
+                    # Whether it exists, or is an internal topic, is not disclosed.
+                    described[name] = replace(
+                        _missing_topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, ZERO_UUID),
+                        is_internal=False,
+                    )
+                    continue
                 topic = context.cluster.topic(name)
                 if topic is not None:
                     described[name] = _topic(context, request, topic)
                     continue
                 try:
                     validate_topic_name(name)
-                    if _may_create(context, request, tried):
+                    if _creates(context, request, tried):
+                        _check_creation(context, name)
                         changes.create_topic(
                             name,
                             partitions=context.settings.num_partitions,
@@ -178,7 +200,7 @@ def _topic(
         context.version >= _FIRST_VERSION_WITH_TOPIC_OPERATIONS
         and request.include_topic_authorized_operations
     ):
-        operations = ALL_TOPIC_OPERATIONS
+        operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -189,8 +211,14 @@ def _topic(
     )
 
 
-def _may_create(context: RequestContext, request: MetadataRequest, tried: int) -> bool:
-    """Return whether one more topic may be created after `tried` attempts in this request."""
+def _check_creation(context: RequestContext, name: str) -> None:
+    """Raise RefusedError unless the client may create a topic."""
+    if not context.allows(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        context.check_right(AclOperation.CREATE, ResourceType.TOPIC, name)
+
+
+def _creates(context: RequestContext, request: MetadataRequest, tried: int) -> bool:
+    """Return whether one more topic is created after `tried` attempts in this request."""
     settings = context.settings
     return (
         settings.auto_create_topics
@@ -242,8 +270,7 @@ def describe_cluster(
     """Return the brokers of the cluster (DescribeCluster 0-2).
 
     Only brokers can be requested: controllers (endpoint type 2) get MISMATCHED_ENDPOINT_TYPE, any
-    other type UNSUPPORTED_ENDPOINT_TYPE. Stopped brokers are not listed. There is no authorizer, so
-    all operations are authorized.
+    other type UNSUPPORTED_ENDPOINT_TYPE. Stopped brokers are not listed.
     """
     if request.endpoint_type != _BROKERS:
         raise RefusedError(
@@ -267,7 +294,7 @@ def describe_cluster(
             )
             for node in context.nodes.values()
         ),
-        cluster_authorized_operations=_ALL_CLUSTER_OPERATIONS
+        cluster_authorized_operations=_cluster_operations(context)
         if request.include_cluster_authorized_operations
         else UNKNOWN_OPERATIONS,
     )
@@ -282,11 +309,12 @@ def find_coordinator(
     - The coordinator is the broker that leads the id's partition of __consumer_offsets or
       __transaction_state; while no broker does, the error is COORDINATOR_NOT_AVAILABLE. Clients do
       not see these topics (`topic_names`).
+    - With an authorizer, the client must be allowed to describe the group or transactional id.
     - Share groups, which this broker does not support, and all other key types get INVALID_REQUEST.
     - Up to version 3 a request has one key; from version 4 on it has many, each with its own
       result.
     """
-    if request.key_type not in _COORDINATOR_TYPES:
+    if request.key_type not in _RESOURCES:
         raise RefusedError(
             ErrorCode.INVALID_REQUEST,
             f"this broker does not support coordinator key type {request.key_type}",
@@ -297,9 +325,16 @@ def find_coordinator(
         else context.cluster.transaction_coordinator
     )
     running = context.nodes
+    resource_type = _RESOURCES[CoordinatorType(request.key_type)]
+
+    def coordinator(key: str) -> tuple[Node, ErrorCode]:
+        if not context.allows(AclOperation.DESCRIBE, resource_type, key):
+            return _NO_NODE, not_authorized(resource_type).error_code
+        node = running.get(find(key), _NO_NODE)
+        return node, ErrorCode.COORDINATOR_NOT_AVAILABLE if node is _NO_NODE else ErrorCode.NONE
+
     if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
-        node = running.get(find(request.key), _NO_NODE)
-        error_code = _error_code(node)
+        node, error_code = coordinator(request.key)
         return FindCoordinatorResponse(
             error_code=error_code,
             error_message=error_code.name,
@@ -307,7 +342,6 @@ def find_coordinator(
             host=node.host,
             port=node.port,
         )
-    nodes = [(key, running.get(find(key), _NO_NODE)) for key in request.coordinator_keys]
     return FindCoordinatorResponse(
         coordinators=tuple(
             Coordinator(
@@ -315,13 +349,10 @@ def find_coordinator(
                 node_id=node.node_id,
                 host=node.host,
                 port=node.port,
-                error_code=_error_code(node),
+                error_code=error_code,
                 error_message="",
             )
-            for key, node in nodes
+            for key in request.coordinator_keys
+            for node, error_code in (coordinator(key),)
         )
     )
-
-
-def _error_code(node: Node) -> ErrorCode:
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE if node is _NO_NODE else ErrorCode.NONE

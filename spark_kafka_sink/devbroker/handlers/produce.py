@@ -1,11 +1,11 @@
 """Produce 3-13: appends record batches to partitions; each partition succeeds or fails on its own.
 
 The checks are in Kafka's order (KafkaApis.handleProduceRequest,
-ReplicaManager.handleProduceAppend): the partition exists (topics are given by id from version 13
-on); there is exactly one batch, of format 2; the transaction; acks is -1, 0 or 1; the topic is not
-internal; then `log_validator` and the log itself, which checks the producer's sequence number. With
-acks=-1, at least min.insync.replicas replicas must be in sync, or the error is NOT_ENOUGH_REPLICAS;
-here replicas never fall behind after the append.
+ReplicaManager.handleProduceAppend): the client may write; the partition exists (topics are given by
+id from version 13 on); there is exactly one batch, of format 2; the transaction; acks is -1, 0 or
+1; the topic is not internal; then `log_validator` and the log itself, which checks the producer's
+sequence number. With acks=-1, at least min.insync.replicas replicas must be in sync, or the error
+is NOT_ENOUGH_REPLICAS; here replicas never fall behind after the append.
 
 Transactional batches in a request without a transactional id fail all partitions with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Such a request is searched for them first, so one batch with
@@ -46,6 +46,7 @@ from spark_kafka_sink.devbroker.log.log_validator import (
     validate_batch,
 )
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import produce as wire
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
@@ -128,14 +129,19 @@ def produce(
     context: RequestContext, request: wire.ProduceRequest
 ) -> wire.ProduceResponse | Delayed | None:
     """Append the batch of each partition that passes the checks (Produce 3-13)."""
-    if request.transactional_id is None and any(
+    checks_rights = context.cluster.authorizer is not None
+    if (request.transactional_id is None or checks_rights) and any(
         is_transactional(_records(partition))
         for topic in request.topic_data
         for partition in topic.partition_data
     ):
-        raise RefusedError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactional records require a transactional id",
+        if request.transactional_id is None:
+            raise RefusedError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "transactional records require a transactional id",
+            )
+        context.check_right(
+            AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
         )
     entries = [
         _Entry(topic, partition)
@@ -170,6 +176,7 @@ def _find(context: RequestContext, entry: _Entry) -> None:
         )
         return
     try:
+        context.check_right(AclOperation.WRITE, ResourceType.TOPIC, name)
         entry.topic_partition = TopicPartition(name, entry.data.index)
         entry.partition = context.cluster.partition(entry.topic_partition)
         entry.batch = only_batch(_records(entry.data), api_version=context.version)

@@ -9,6 +9,7 @@ from spark_kafka_sink.devbroker.handlers.handler import Handler
 
 #: The modules with handlers.
 _SUBJECTS = (
+    "acls",
     "alter_configs",
     "api_versions",
     "committed_offsets",

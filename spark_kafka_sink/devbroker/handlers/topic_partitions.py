@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import INTERNAL_TOPICS, validate_topic_name
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
-from spark_kafka_sink.devbroker.handlers.metadata import ALL_TOPIC_OPERATIONS
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -50,12 +50,14 @@ def describe_topic_partitions(
     A page has at most as many partitions as requested, and at most 2,000; the cursor says where the
     next page begins. A missing topic gets UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if
     its name is invalid; it counts as no partition. INVALID_REQUEST is for a cursor that is not on
-    one of the topics, or before the first partition. There is no authorizer, so all operations are
-    authorized.
+    one of the topics, or before the first partition. A topic that the client may not
+    describe gets TOPIC_AUTHORIZATION_FAILED, or is left out of all topics, and counts as no
+    partition, either.
     """
     cursor = request.cursor
     names = {topic.name for topic in request.topics}
-    if not names:
+    requests_all = not names
+    if requests_all:
         names = {topic.name for topic in context.cluster.topics}
     elif cursor is not None and cursor.topic_name not in names:
         raise RefusedError(
@@ -70,22 +72,33 @@ def describe_topic_partitions(
         )
     left = max(1, min(_MOST_PARTITIONS, request.response_partition_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in sorted(names):
+    hidden = {
+        name for name in names if not context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    }
+    refused = [] if requests_all else [_hidden(name) for name in sorted(hidden)]
+    for name in sorted(names - hidden):
         start = 0
         if cursor is not None:
             if name < cursor.topic_name:
                 continue
             start = cursor.partition_index if name == cursor.topic_name else 0
         if not left:
-            return _page(topics, Cursor(topic_name=name, partition_index=0))
+            return _page([*topics, *refused], Cursor(topic_name=name, partition_index=0))
         described = _topic(context, name, start, left)
         topics.append(described)
         left -= len(described.partitions)
         end = start + len(described.partitions)
         topic = context.cluster.topic(name)
         if topic is not None and end < len(topic.partitions):
-            return _page(topics, Cursor(topic_name=name, partition_index=end))
-    return _page(topics, None)
+            return _page([*topics, *refused], Cursor(topic_name=name, partition_index=end))
+    return _page([*topics, *refused], None)
+
+
+def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+    """Return the result of a topic that the client may not describe, whether or not it exists."""
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, partitions=()
+    )
 
 
 def _page(
@@ -111,7 +124,7 @@ def _topic(
             name=name,
             is_internal=name in INTERNAL_TOPICS,
             partitions=(),
-            topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+            topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, name),
         )
     return DescribeTopicPartitionsResponseTopic(
         name=name,
@@ -120,7 +133,7 @@ def _topic(
         partitions=tuple(
             _partition(context, partition) for partition in topic.partitions[start : start + most]
         ),
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, name),
     )
 
 

@@ -6,8 +6,11 @@ import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
+from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.cluster.topic_changes import CLUSTER_METADATA_TOPIC
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -134,6 +137,10 @@ def _create_topic(
     context: RequestContext, changes: TopicChanges, topic: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     """Create a topic, or only check the request for it. Raises RefusedError."""
+    if topic.name != CLUSTER_METADATA_TOPIC and not context.allows(
+        AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        context.check_right(AclOperation.CREATE, ResourceType.TOPIC, topic.name)
     changes.check_new_topic_name(topic.name)
     config = _config(context, topic)
     partitions, replication_factor = _partitions_and_replicas(context, changes, topic)
@@ -148,6 +155,12 @@ def _create_topic(
             replication_factor=replication_factor,
             assignments=_assignments(topic),
         ).topic_id
+    if not context.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     set_by_client = {entry.name for entry in topic.configs}
     return CreatableTopicResult(
         name=topic.name,
@@ -298,6 +311,7 @@ def create_partitions(
     _check_new_partitions(context, new_partitions)
 
     def add(changes: TopicChanges, requested: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+        context.check_right(AclOperation.ALTER, ResourceType.TOPIC, requested.name)
         topic, assignments = _topic_and_assignments(context, requested)
         if not request.validate_only:
             changes.add_partitions(topic, requested.count, assignments)
@@ -362,12 +376,12 @@ def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Dele
     partitions = 0
     for state, topic in zip(states, topics, strict=True):
         try:
-            known = _check_deletion(state, topic, times)
+            known = _check_deletion(context, state, topic, times)
             partitions += len(known.partitions)
             if doomed:
                 _check_deleted(context, partitions)
         except RefusedError as refused:
-            results[state] = _failed_deletion(context, state, refused)
+            results[state] = _failed_deletion(context, state, refused, topic)
         else:
             doomed[state] = known
             results[state] = DeletableTopicResult(
@@ -388,22 +402,30 @@ def _requested_topic(context: RequestContext, state: DeleteTopicState) -> Topic 
     return context.cluster.topic_by_id(state.topic_id)
 
 
-def _check_deletion(state: DeleteTopicState, topic: Topic | None, times: Counter[str]) -> Topic:
+def _check_deletion(
+    context: RequestContext, state: DeleteTopicState, topic: Topic | None, times: Counter[str]
+) -> Topic:
     """Return the requested topic, or raise RefusedError."""
     has_name, has_id = state.name is not None, state.topic_id != ZERO_UUID
     if has_name and has_id:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id, not both")
     if not has_name and not has_id:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id")
+    if topic is not None and times[topic.name] > 1:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "the request contains the topic more than once"
+        )
+    may_delete_all = context.allows(AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
+    if state.name is not None and not may_delete_all:
+        # Before the topic is sought: whether it exists is not disclosed.
+        context.check_right(AclOperation.DESCRIBE, ResourceType.TOPIC, state.name)
     if topic is None:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"topic {state.topic_id if has_id else state.name} does not exist",
         )
-    if times[topic.name] > 1:
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST, "the request contains the topic more than once"
-        )
+    if not may_delete_all:
+        context.check_right(AclOperation.DELETE, ResourceType.TOPIC, topic.name)
     return topic
 
 
@@ -418,6 +440,22 @@ def _check_deleted(context: RequestContext, partitions: int) -> None:
 
 
 def _failed_deletion(
-    context: RequestContext, state: DeleteTopicState, refused: RefusedError
+    context: RequestContext,
+    state: DeleteTopicState,
+    refused: RefusedError,
+    topic: Topic | None = None,
 ) -> DeletableTopicResult:
-    return context.failed(DeletableTopicResult, refused, name=state.name, topic_id=state.topic_id)
+    """Return the result of a topic that was not deleted.
+
+    The name of a topic that was requested by id, but may not be deleted, is for those who may know
+    it.
+    """
+    name = state.name
+    if (
+        name is None
+        and topic is not None
+        and refused.error_code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        and context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    ):
+        name = topic.name
+    return context.failed(DeletableTopicResult, refused, name=name, topic_id=state.topic_id)

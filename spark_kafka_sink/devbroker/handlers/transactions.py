@@ -10,6 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME, not_authorized
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.regular_expression import (
     RegularExpression,
@@ -29,6 +30,7 @@ from spark_kafka_sink.model import (
     ProducerIdAndEpoch,
     TopicPartition,
 )
+from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import describe_producers as producers
 from spark_kafka_sink.protocol.messages import describe_transactions as described
@@ -202,6 +204,7 @@ def init_producer_id(
     and so does an empty transactional id. Up to version 3, INVALID_PRODUCER_EPOCH is returned
     instead of PRODUCER_FENCED (KIP-588).
     """
+    _check_right_to_init(context, request.transactional_id)
     has_id = request.producer_id != NO_PRODUCER_ID
     has_epoch = request.producer_epoch != NO_PRODUCER_EPOCH
     if has_id != has_epoch:
@@ -223,6 +226,19 @@ def init_producer_id(
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
     )
+
+
+def _check_right_to_init(context: RequestContext, transactional_id: str | None) -> None:
+    """Raise RefusedError unless the client may use a transactional id, or be idempotent.
+
+    Without an id it needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679).
+    """
+    if transactional_id is not None:
+        context.check_right(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif not context.allows(
+        AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+    ) and not context.allows_any(AclOperation.WRITE, ResourceType.TOPIC):
+        raise not_authorized(ResourceType.CLUSTER)
 
 
 def _failed_addition(
@@ -257,6 +273,8 @@ def add_partitions_to_txn(
     that are not in it already get TRANSACTION_ABORTABLE. A transactional id that occurs twice gets
     INVALID_REQUEST.
     """
+    if context.version > LAST_CLIENT_VERSION:
+        context.check_right(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     # Ids must not be repeated: each change rewrites all the partitions of the transaction.
     times = Counter(transaction.transactional_id for transaction in request.transactions)
 
@@ -298,14 +316,21 @@ def _add_or_verify(
         for topic in transaction.topics
         for partition in topic.partitions
     )
-    missing = {partition for partition in partitions if not context.cluster.has(partition)}
-    if missing:
-        return {
-            partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if partition in missing
-            else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for partition in partitions
-        }
+    is_client = context.version <= LAST_CLIENT_VERSION
+    if is_client and not context.allows(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
+    ):
+        return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    problems: dict[TopicPartition, ErrorCode] = {}
+    for partition in partitions:
+        if is_client and not context.allows(
+            AclOperation.WRITE, ResourceType.TOPIC, partition.topic
+        ):
+            problems[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not context.cluster.has(partition):
+            problems[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if problems:
+        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | problems
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     transactions = context.cluster.transactions
     try:
@@ -414,6 +439,7 @@ def describe_transactions(
 def _describe_transaction(
     context: RequestContext, transactional_id: str
 ) -> described.TransactionState:
+    context.check_right(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a transactional id cannot be empty")
     context.cluster.check_transaction_coordinator(context.node_id, transactional_id)
@@ -430,7 +456,11 @@ def _describe_transaction(
         transaction_start_time_ms=metadata.start_ms,
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
-        topics=_topics(metadata.partitions),
+        topics=_topics(
+            partition
+            for partition in metadata.partitions
+            if context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, partition.topic)
+        ),
     )
 
 
@@ -462,6 +492,9 @@ def list_transactions(
         if (not states or str(metadata.state) in states)
         and (not producer_ids or metadata.producer_id in producer_ids)
         and _matches_filters(context, request, metadata)
+        and context.allows(
+            AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, metadata.transactional_id
+        )
     }
     return listed.ListTransactionsResponse(
         error_code=ErrorCode.NONE,
@@ -536,6 +569,7 @@ def describe_producers(
 
     def describe(topic_partition: TopicPartition) -> producers.PartitionResponse:
         try:
+            context.check_right(AclOperation.READ, ResourceType.TOPIC, topic_partition.topic)
             partition = context.cluster.partition(topic_partition)
             partition.check_leader(context.node_id)
         except RefusedError as refused:

@@ -38,6 +38,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.devbroker.base.authorizer import Acl
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
 from spark_kafka_sink.devbroker.log import disk
@@ -45,6 +46,12 @@ from spark_kafka_sink.devbroker.log.files import OpenFiles, read_file, replace_f
 from spark_kafka_sink.devbroker.log.log_directory import FileLogDirectory
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.acl_codes import (
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from spark_kafka_sink.record.private_directory import (
     UnsafeDirectoryError,
     check_private_files,
@@ -162,6 +169,7 @@ class StoredCluster:
     topics: Mapping[str, StoredTopic] = field(default_factory=dict)
     #: Settings that were changed while brokers ran, by the broker's id; empty for all brokers.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    acls: tuple[Acl, ...] = ()
 
 
 class DataDirectory:
@@ -247,6 +255,7 @@ class DataDirectory:
                 }
                 for _, topic in sorted(cluster.topics.items())
             ],
+            "acls": [_encode_acl(acl) for acl in cluster.acls],
         }
         self._reserve.replace_file(self.path / _CLUSTER, json.dumps(content).encode())
 
@@ -388,7 +397,32 @@ def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
             # Directories of earlier releases have none.
             for name, configs in content.get("broker_configs", {}).items()
         },
+        acls=tuple(map(_decode_acl, content.get("acls", ()))),
     )
+
+
+def _encode_acl(acl: Acl) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else value.name
+        for name, value in acl._asdict().items()
+    }
+
+
+def _decode_acl(stored: dict[str, str]) -> Acl:
+    acl = Acl(
+        resource_type=ResourceType[stored["resource_type"]],
+        name=stored["name"],
+        pattern_type=ResourcePatternType[stored["pattern_type"]],
+        principal=stored["principal"],
+        host=str(stored["host"]),
+        operation=AclOperation[stored["operation"]],
+        permission_type=AclPermissionType[stored["permission_type"]],
+    )
+    try:
+        acl.check()
+    except RefusedError as error:
+        raise ValueError(error.message) from error
+    return acl
 
 
 def _topic_name(name: str) -> str:

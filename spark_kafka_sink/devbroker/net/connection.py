@@ -27,6 +27,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from spark_kafka_sink.devbroker.base.authorizer import ANONYMOUS
 from spark_kafka_sink.devbroker.base.broker_settings import Patience
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
@@ -43,6 +44,8 @@ from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
 from spark_kafka_sink.devbroker.net.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.security.subject_name import subject_name
+from spark_kafka_sink.security.tls import ClientAuth
 
 if TYPE_CHECKING:
     import asyncio
@@ -140,10 +143,19 @@ class Connection(AcceptedConnection):
         #: Whether the next request waits for a turn of the event loop, or of a lane.
         self._awaits_turn = False
         self._last_took_long = False
+        #: The principal that follows from the client's certificate, if it has one.
+        self._certified = ANONYMOUS
         self._eof = False
         self._closing = False
         #: Ends a period in which the connection is muted.
         self._unmute: asyncio.TimerHandle | None = None
+
+    @property
+    def _principal(self) -> str:
+        """Who the client is: its user or, without SASL, the subject of its certificate."""
+        if self._authenticator is not None:
+            return f"User:{self._authenticator.user}"
+        return self._certified
 
     @property
     def _max_frame_bytes(self) -> int:
@@ -154,6 +166,17 @@ class Connection(AcceptedConnection):
         return most if sasl is None else min(most, sasl.max_receive_bytes)
 
     # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start to read from the client, whose TLS handshake is complete."""
+        super().connection_made(transport)
+        if self._listener.client_auth is not ClientAuth.NONE:
+            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            if certificate is not None:
+                self._guarded(lambda: self._certify(certificate))
+
+    def _certify(self, certificate: bytes) -> None:
+        self._certified = f"User:{subject_name(certificate)}"
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection and abandon the request that waits."""
@@ -372,6 +395,7 @@ class Connection(AcceptedConnection):
                 arrived=self._arrived(waiting, now),
                 kept=waiting.kept,
                 client_host=self.client_host,
+                principal=self._principal,
                 listener=self._listener.name,
                 fault=action if isinstance(action, PartitionFault) else None,
                 throttled=isinstance(action, faults.Throttle),

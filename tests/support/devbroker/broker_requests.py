@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.devbroker.base.authorizer import ANONYMOUS
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.broker import Broker, brokers_of
@@ -54,6 +55,8 @@ def ask(
     now: float = NOW,
     arrived: float | None = None,
     kept: object = None,
+    principal: str = ANONYMOUS,
+    client_host: str = "127.0.0.1",
 ) -> Any:
     """Send a request, by default in its highest version, and return the response.
 
@@ -69,7 +72,15 @@ def ask(
     )
     frame = bytearray(b"".join(encode_request(header, request))[4:])
     received_header, received = broker.decode_request(memoryview(frame))
-    outcome = broker.handle(received_header, received, now, arrived=arrived, kept=kept)
+    outcome = broker.handle(
+        received_header,
+        received,
+        now,
+        arrived=arrived,
+        kept=kept,
+        principal=principal,
+        client_host=client_host,
+    )
     if outcome is None or isinstance(outcome, Delayed):
         return outcome
     stream = b"".join(broker.encode_response(received_header, outcome))
