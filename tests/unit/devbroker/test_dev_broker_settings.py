@@ -105,6 +105,15 @@ def test_the_command_creates_the_topics_that_it_is_given(monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("listening on 127.0.0.1:")
 
 
+def test_the_command_takes_super_users_in_the_format_of_kafka():
+    """The principals are separated by semicolons, as their names may contain commas."""
+    options = parser().parse_args(
+        ["--authorizer", "--super-users", "User:CN=a,O=b; User:ANONYMOUS;"]
+    )
+
+    assert (True, ("User:CN=a,O=b", "User:ANONYMOUS")) == (options.authorizer, options.super_users)
+
+
 @pytest.mark.parametrize("level", [0, 2])
 def test_the_command_takes_the_levels_of_transaction_version(level):
     """Kafka's level 1 is neither its own nor that of older versions."""

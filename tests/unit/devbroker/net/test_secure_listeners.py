@@ -13,8 +13,15 @@ import struct
 import pytest
 
 from spark_kafka_sink.devbroker import DevBroker, Listener, SaslSettings
+from spark_kafka_sink.devbroker.base.authorizer import Acl
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
+from spark_kafka_sink.protocol.acl_codes import (
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -22,6 +29,7 @@ from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorR
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from spark_kafka_sink.security.subject_name import subject_name
 from spark_kafka_sink.security.tls import ClientAuth, TlsSettings
 from tests.support.network.raw_client import RawClient
 from tests.support.security.certificates import STORE_PASSWORD
@@ -268,6 +276,53 @@ def test_clients_certificates(certificates, client_auth, expected):
             "strange": comes_in(broker, trusting(certificates, certificates.strange_client)),
         }
     assert expected == answered
+
+
+def test_the_right_is_that_of_the_authenticated_user(certificates):
+    """ACLs apply to the SASL user, to the subject of a certificate, or to ANONYMOUS."""
+    tls = Listener(
+        security_protocol=SecurityProtocol.SSL,
+        tls=server_tls(certificates.server, clients=certificates.authority),
+        client_auth=ClientAuth.REQUESTED,
+    )
+    listeners = [Listener(), listener("SASL_PLAINTEXT"), tls]
+    encoded = ssl.PEM_cert_to_DER_cert(certificates.client.chain)
+    principals = {
+        "plain": "User:ANONYMOUS",
+        "sasl": f"User:{USER}",
+        "tls": f"User:{subject_name(encoded)}",
+    }
+    topics = dict.fromkeys(principals, 1)
+    with DevBroker(listeners=listeners, topics=topics, authorizer=True) as broker:
+        broker.call(
+            lambda inner: inner.cluster.change_acls(
+                _may_describe(topic, principal) for topic, principal in principals.items()
+            )
+        )
+
+        def seen(protocol, context=None, *, logs_in=False):
+            with RawClient(port_of(broker, protocol), context) as client:
+                if logs_in:
+                    client.ask(HANDSHAKE, 1)
+                    client.ask(plain(), 2)
+                return [topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics]
+
+        assert ["plain"] == seen("PLAINTEXT")
+        assert ["sasl"] == seen("SASL_PLAINTEXT", logs_in=True)
+        assert ["tls"] == seen("SSL", trusting(certificates, certificates.client))
+        assert ["plain"] == seen("SSL", trusting(certificates))
+
+
+def _may_describe(topic, principal):
+    return Acl(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        principal,
+        "127.0.0.1",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
 
 
 def test_stores_of_other_kinds(certificates):
