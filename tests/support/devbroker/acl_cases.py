@@ -41,7 +41,7 @@ _TYPES = (
     ResourceType.CLUSTER,
     ResourceType.TRANSACTIONAL_ID,
 )
-_NAMES = ("a", "ab", "abc", "abd", "b", "ba")
+_NAMES = ("a", "ab", "abc", "abx", "b", "ba")
 _PRINCIPALS = ("User:alice", "User:bob", "User:ANONYMOUS", "Group:alice")
 _HOSTS = ("127.0.0.1", "10.0.0.7")
 _OPERATIONS = tuple(operation for operation in AclOperation if operation > AclOperation.ALL)

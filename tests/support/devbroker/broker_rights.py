@@ -23,7 +23,7 @@ def guarded_broker(*topics: str) -> AbstractContextManager[DevBroker]:
 
 
 def allow(broker: DevBroker, *rights: tuple[str, str, str]) -> None:
-    """Allow anonymous clients exactly these rights: an operation, a type and a name."""
+    """Set the rights of anonymous clients: each an operation, a type and a name."""
     acls = [allowed(*right) for right in rights]
     broker.call(lambda inner: inner.cluster.change_acls(acls))
 
