@@ -73,7 +73,9 @@ def describe_topic_partitions(
     left = max(1, min(_MOST_PARTITIONS, request.response_partition_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     hidden = {
-        name for name in names if not context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        name
+        for name in names
+        if not context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     }
     refused = [] if requests_all else [_hidden(name) for name in sorted(hidden)]
     for name in sorted(names - hidden):

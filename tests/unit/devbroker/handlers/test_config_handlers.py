@@ -286,6 +286,10 @@ class TestNames:
 
         assert named <= fields | limits
         assert {
+            # The authorizer is a plugin of Kafka, and the settings are its own.
+            "allow_everyone_if_no_acl_found",
+            "authorizer",
+            "super_users",
             "authentication_timeout_ms",
             "connection_limits",
             "control_request_max_bytes",

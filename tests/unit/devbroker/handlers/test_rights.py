@@ -24,6 +24,13 @@ from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from spark_kafka_sink.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
+from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from spark_kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -32,7 +39,16 @@ from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest
 from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
 from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
 from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
+from spark_kafka_sink.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from spark_kafka_sink.protocol.messages.describe_quorum import DescribeQuorumRequest
+from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+)
+from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
+    TopicRequest as PartitionsOf,
+)
 from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from spark_kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest
 from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest
 from spark_kafka_sink.protocol.messages.fetch import (
     FetchPartition,
@@ -42,11 +58,15 @@ from spark_kafka_sink.protocol.messages.fetch import (
 )
 from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from spark_kafka_sink.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
 from spark_kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+)
+from spark_kafka_sink.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
 )
 from spark_kafka_sink.protocol.messages.metadata import (
     UNKNOWN_OPERATIONS,
@@ -254,6 +274,31 @@ NEEDS = {
     ),
     "IncrementalAlterConfigs of a broker": need(
         alter_configs((4, "1", [("a", 0, "1")])), ("ALTER_CONFIGS", CLUSTER, NO_CLUSTER)
+    ),
+    "AlterConfigs of a topic": need(
+        AlterConfigsRequest(
+            resources=(AlterConfigsResource(resource_type=2, resource_name="t", configs=()),),
+            validate_only=True,
+        ),
+        ("ALTER_CONFIGS", TOPIC, NO_TOPIC),
+    ),
+    "ListConfigResources": need(
+        ListConfigResourcesRequest(), ("DESCRIBE_CONFIGS", CLUSTER, NO_CLUSTER)
+    ),
+    "DescribeTopicPartitions": need(
+        DescribeTopicPartitionsRequest(topics=(PartitionsOf(name="t"),)),
+        ("DESCRIBE", TOPIC, NO_TOPIC),
+    ),
+    "DescribeQuorum": need(DescribeQuorumRequest(topics=()), ("DESCRIBE", CLUSTER, NO_CLUSTER)),
+    "DescribeLogDirs": need(DescribeLogDirsRequest(topics=None), ("DESCRIBE", CLUSTER, NO_CLUSTER)),
+    "ElectLeaders": need(
+        ElectLeadersRequest(topic_partitions=None), ("ALTER", CLUSTER, NO_CLUSTER)
+    ),
+    "AlterPartitionReassignments": need(
+        AlterPartitionReassignmentsRequest(topics=()), ("ALTER", CLUSTER, NO_CLUSTER)
+    ),
+    "ListPartitionReassignments": need(
+        ListPartitionReassignmentsRequest(topics=None), ("DESCRIBE", CLUSTER, NO_CLUSTER)
     ),
     "InitProducerId": need(
         InitProducerIdRequest(transactional_id=None, **NEW_ID),
@@ -529,6 +574,21 @@ def test_one_partition_is_refused_and_the_others_are_written(broker):
         for topic in answer.responses
         for partition in topic.partition_responses
     ]
+
+
+def test_partitions_of_all_topics_are_those_that_may_be_described(broker):
+    """DescribeTopicPartitions leaves out others, and those it names come last, without an id."""
+    broker.cluster.change_acls([may("DESCRIBE", TOPIC)])
+
+    def described(*names):
+        request = DescribeTopicPartitionsRequest(
+            topics=tuple(PartitionsOf(name=name) for name in names)
+        )
+        topics = ask(broker, request, principal=ALICE).topics
+        return [(topic.name, topic.error_code, len(topic.partitions)) for topic in topics]
+
+    assert [("t", 0, 1)] == described()
+    assert [("t", 0, 1), ("hidden", NO_TOPIC, 0)] == described("hidden", "t")
 
 
 def test_an_acl_for_another_host_does_not_apply(broker):
