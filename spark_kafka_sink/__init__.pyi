@@ -1,6 +1,15 @@
 # The public names, each with its module: for type checkers, and for the package itself.
 
 from spark_kafka_sink.admin.admin_client import AdminClient as AdminClient
+from spark_kafka_sink.admin.cluster_values import (
+    ElectionType as ElectionType,
+    LogDirDescription as LogDirDescription,
+    PartitionReassignment as PartitionReassignment,
+    QuorumInfo as QuorumInfo,
+    QuorumReplicaState as QuorumReplicaState,
+    ReplicaInfo as ReplicaInfo,
+    TopicPartitionReplica as TopicPartitionReplica,
+)
 from spark_kafka_sink.admin.transaction_values import (
     TransactionDescription as TransactionDescription,
     TransactionListing as TransactionListing,

@@ -11,23 +11,46 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from spark_kafka_sink.admin.arguments import (
     among,
+    broker_ids_of,
     changes_of,
     committed_offsets_of,
     new_partitions_of,
     numbers_of,
+    paths_of,
     producer_ids_of,
+    reassignments_of,
     seconds_of,
     several,
     value_of,
     values_of,
 )
 from spark_kafka_sink.admin.blocking_client import BlockingClient
+from spark_kafka_sink.admin.cluster_values import (
+    ElectionType,
+    LogDirDescription,
+    PartitionReassignment,
+    QuorumInfo,
+    TopicPartitionReplica,
+)
 from spark_kafka_sink.admin.item_requests import ItemRequest, ItemResults, all_of, request_items
 from spark_kafka_sink.admin.requests.acls import (
     creating_acls,
     deleting_acls,
     describe_acls_call,
     described_acls,
+)
+from spark_kafka_sink.admin.requests.brokers import (
+    altering_log_dirs,
+    altering_reassignments,
+    describe_quorum_call,
+    described_quorum,
+    describing_log_dirs,
+    elect_leaders_call,
+    elected_leaders,
+    list_config_resources_call,
+    list_reassignments_call,
+    listed_config_resources,
+    listed_reassignments,
 )
 from spark_kafka_sink.admin.requests.configs import altering_configs, describing_configs
 from spark_kafka_sink.admin.requests.groups import (
@@ -70,6 +93,7 @@ from spark_kafka_sink.admin.values import (
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
+    ConfigResourceType,
     ConsumerGroupDescription,
     ConsumerGroupListing,
     CreatedTopic,
@@ -85,7 +109,7 @@ from spark_kafka_sink.config.arguments import INT64, number_of, partitions_of, t
 from spark_kafka_sink.network.authentication.connection_security import read_security
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls
     from spark_kafka_sink.admin.transaction_values import TransactionDescription, TransactionListing
@@ -288,7 +312,93 @@ class AdminClient(BlockingClient):
         request = altering_configs(by_resource, validate_only=validate_only)
         self._items(request, by_resource, timeout)
 
+    def list_config_resources(
+        self, types: Iterable[ConfigResourceType] = (), *, timeout: float | None = None
+    ) -> list[ConfigResource]:
+        """List what has settings: topics, brokers, groups and others (brokers since 4.1, KIP-1142).
+
+        `types` are those of the resources; without them, all match.
+        """
+        chosen = values_of("types", types, ConfigResourceType)
+        call = list_config_resources_call(chosen)
+        return listed_config_resources(self._call(call, timeout), call.what)
+
+    # --- brokers
+
+    def describe_log_dirs(
+        self, broker_ids: Iterable[int], *, timeout: float | None = None
+    ) -> dict[int, dict[str, LogDirDescription]]:
+        """Describe the directories of brokers with the replicas in there, by broker and path.
+
+        `broker_ids` are those of the brokers; one that is not running is an error.
+        """
+        brokers = broker_ids_of("broker_ids", broker_ids)
+        return self._items(describing_log_dirs(), brokers, timeout)
+
+    def alter_replica_log_dirs(
+        self, assignments: Mapping[TopicPartitionReplica, str], *, timeout: float | None = None
+    ) -> None:
+        """Move replicas to other directories of their brokers.
+
+        `assignments` has the absolute path of a directory by replica. The moves have begun when the
+        call returns; until they end, `describe_log_dirs` shows the copies as future ones.
+        """
+        paths = paths_of(assignments)
+        self._items(altering_log_dirs(paths), paths, timeout)
+
+    def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, bool]:
+        """Elect leaders of partitions, and return whether each has a new one.
+
+        It has none if no election was needed. `election_type` says which replica is to lead.
+        Without `partitions` all of the cluster are meant, and the result has only those that needed
+        an election.
+        """
+        value_of("election_type", election_type, ElectionType)
+        places = None if partitions is None else partitions_of(partitions)
+        if places == []:
+            self._check(timeout)
+            return {}
+        call = elect_leaders_call(election_type, places)
+        return all_of(call.what, elected_leaders(self._call(call, timeout), call.what))
+
+    def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Move partitions to other brokers, or cancel that.
+
+        `reassignments` has the ids of the brokers by partition, the preferred leader first; None
+        cancels a move. The moves have begun when the call returns: `list_partition_reassignments`
+        has those that have not ended.
+        """
+        replicas = reassignments_of(reassignments)
+        self._items(altering_reassignments(replicas), replicas, timeout)
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the partitions that are moving to other brokers, of `partitions` or of all."""
+        places = None if partitions is None else partitions_of(partitions)
+        if places == []:
+            self._check(timeout)
+            return {}
+        call = list_reassignments_call(places)
+        return listed_reassignments(self._call(call, timeout), call.what)
+
     # --- the cluster
+
+    def describe_metadata_quorum(self, *, timeout: float | None = None) -> QuorumInfo:
+        """Describe the controllers of the cluster, and how far each of them is (KIP-836)."""
+        call = describe_quorum_call()
+        return described_quorum(self._call(call, timeout), call.what)
 
     def describe_cluster(
         self, *, include_authorized_operations: bool = False, timeout: float | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
+from spark_kafka_sink.admin.cluster_values import TopicPartitionReplica
 from spark_kafka_sink.admin.values import AlterConfigOp, ConfigResource, NewPartitions, OffsetSpec
 from spark_kafka_sink.config.arguments import (
     INT64,
@@ -67,6 +68,13 @@ def producer_ids_of(producer_ids: object) -> tuple[int, ...]:
     return tuple(
         number_of(producer_id, "each of producer_ids", bits=INT64) for producer_id in producer_ids
     )
+
+
+def broker_ids_of(argument: str, broker_ids: object) -> tuple[int, ...]:
+    """Return several ids of brokers."""
+    if not _may_be_list(broker_ids):
+        raise TypeError(f"{argument} are a list of broker ids, not {broker_ids!r}")
+    return tuple(number_of(broker_id, f"each of {argument}") for broker_id in broker_ids)
 
 
 def value_of(what: str, value: object, kind: type[T]) -> T:
@@ -137,6 +145,27 @@ def changes_of(changes: object) -> dict[ConfigResource, tuple[AlterConfigOp, ...
         resource = value_of("each resource of changes", key, ConfigResource)
         by_resource[resource] = values_of(f"the changes of {resource}", of_one, AlterConfigOp)
     return by_resource
+
+
+def paths_of(assignments: object) -> dict[TopicPartitionReplica, str]:
+    """Return the directories of replicas."""
+    content = "TopicPartitionReplica to the path of a directory"
+    paths = {}
+    for key, path in _items_of("assignments", assignments, content):
+        replica = value_of("each replica of assignments", key, TopicPartitionReplica)
+        paths[replica] = text_of(path, f"the directory of {replica}")
+    return paths
+
+
+def reassignments_of(reassignments: object) -> dict[TopicPartition, tuple[int, ...] | None]:
+    """Return the new brokers of partitions; None for a move to cancel."""
+    content = "TopicPartition to a list of broker ids, or None to cancel"
+    replicas = {}
+    for key, brokers in _items_of("reassignments", reassignments, content):
+        partition = partition_of(key)
+        what = f"the brokers of {partition}"
+        replicas[partition] = None if brokers is None else broker_ids_of(what, brokers)
+    return replicas
 
 
 def _items_of(argument: str, mapping: object, content: str) -> Iterable[tuple[object, object]]:

@@ -20,6 +20,7 @@ from spark_kafka_sink import (
     AlterConfigOpType,
     ConfigResource,
     ConfigResourceType,
+    ElectionType,
     KafkaProducer,
     NewPartitions,
     NewTopic,
@@ -28,6 +29,7 @@ from spark_kafka_sink import (
     ResourcePatternType,
     ResourceType,
     TopicPartition,
+    TopicPartitionReplica,
 )
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.skips import ToleratedSkip
@@ -91,6 +93,48 @@ def test_topics_are_as_librdkafka_describes_them(kafka, admin):
     assert {it.value for it in theirs.authorized_operations} == ours.authorized_operations
     admin.delete_topics([topic])
     wait_until(lambda: topic not in admin.list_topics(), seconds=SECONDS, what="the deletion")
+
+
+def test_brokers_are_described_and_changed(kafka_4):
+    """Directories, leaders, replicas and controllers of the newest version."""
+    with AdminClient({"bootstrap.servers": kafka_4.bootstrap_servers}) as admin:
+        [node] = admin.describe_cluster().nodes
+        name = own_name("brokers")
+        admin.create_topics([NewTopic(name, 1, 1)])
+        place = TopicPartition(name, 0)
+        wait_until(
+            lambda: place in replicas_of(admin, node.node_id),
+            seconds=SECONDS,
+            what="the replica",
+        )
+        directories = admin.describe_log_dirs([node.node_id])[node.node_id]
+        path, directory = next(
+            (path, it) for path, it in directories.items() if place in it.replica_infos
+        )
+        assert (0, False) == (
+            directory.replica_infos[place].size,
+            directory.replica_infos[place].is_future,
+        )
+        assert 0 < directory.usable_bytes < directory.total_bytes
+        admin.alter_replica_log_dirs({TopicPartitionReplica(name, 0, node.node_id): path})
+
+        assert {place: False} == admin.elect_leaders(ElectionType.PREFERRED, [place])
+        admin.alter_partition_reassignments({place: [node.node_id]})
+        assert {} == admin.list_partition_reassignments([place])
+        quorum = admin.describe_metadata_quorum()
+        assert [node.node_id] == [voter.replica_id for voter in quorum.voters]
+        assert quorum.high_watermark == quorum.voters[0].log_end_offset
+        topic = ConfigResource(ConfigResourceType.TOPIC, name)
+        assert topic in admin.list_config_resources([ConfigResourceType.TOPIC])
+        admin.delete_topics([name])
+
+
+def replicas_of(admin: AdminClient, node_id: int) -> set[TopicPartition]:
+    return {
+        partition
+        for directory in admin.describe_log_dirs([node_id])[node_id].values()
+        for partition in directory.replica_infos
+    }
 
 
 def test_settings_are_as_librdkafka_describes_them(kafka, admin, create_topic):

@@ -119,10 +119,17 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "terminal": (),
         "values": (),
         "transaction_values": (),
+        "cluster_values": (),
         "cluster_calls": (),
         "item_requests": ("cluster_calls",),
-        "requests": ("values", "transaction_values", "cluster_calls", "item_requests"),
-        TOP: ("values", "transaction_values", "cluster_calls", "item_requests", "requests"),
+        "requests": (
+            *("values", "transaction_values", "cluster_values"),
+            *("cluster_calls", "item_requests"),
+        ),
+        TOP: (
+            *("values", "transaction_values", "cluster_values"),
+            *("cluster_calls", "item_requests", "requests"),
+        ),
     },
     "network": {
         "exponential_backoff": (),
