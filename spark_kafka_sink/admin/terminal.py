@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from spark_kafka_sink.config.config_def import ConfigDef, ConfigType
-from spark_kafka_sink.config.references import has_reference, parse_properties
+from spark_kafka_sink.config.properties import parse_properties
+from spark_kafka_sink.config.references import has_reference
 from spark_kafka_sink.display import printable
 from spark_kafka_sink.errors import ConfigError, KafkaTimeoutError
 

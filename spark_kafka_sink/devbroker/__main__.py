@@ -24,6 +24,7 @@ import argparse
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +42,7 @@ from spark_kafka_sink.devbroker.net.listener import (
 )
 from spark_kafka_sink.devbroker.net.server import ClusterServer, run_until_signal
 from spark_kafka_sink.devbroker.registry.schema_registry import SchemaRegistry
+from spark_kafka_sink.devbroker.server_properties import ServerProperties, add_property_arguments
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.version import add_version, program_name
@@ -59,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_version(argument_parser)
     add_listener_arguments(argument_parser)
+    add_property_arguments(argument_parser)
     argument_parser.add_argument(
         "--brokers",
         type=_positive,
@@ -192,31 +195,40 @@ def _schema_registry(server: ClusterServer, listener: Listener) -> SchemaRegistr
     return registry
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until a signal arrives; return the exit code."""
-    options = parser().parse_args(arguments)
+def _settings(options: argparse.Namespace, properties: ServerProperties) -> BrokerSettings:
+    """Return the settings of the brokers. Raises ConfigError."""
     settings = BrokerSettings(
-        auto_create_topics=not options.no_auto_create_topics,
         default_replication_factor=usual_replication_factor(options.brokers),
         transaction_version=options.transaction_version,
         authorizer=options.authorizer,
         super_users=options.super_users,
         allow_everyone_if_no_acl_found=options.allow_everyone_if_no_acl_found,
         racks=options.racks,
-        rack_aware_replica_selector=bool(options.racks),
         # Records of demos and tests have event times of any age.
         topic_defaults=TopicConfig(retention_ms=-1),
     )
+    settings = properties.settings(settings, options.brokers)
+    if options.no_auto_create_topics:
+        settings = replace(settings, auto_create_topics=False)
+    return replace(settings, rack_aware_replica_selector=bool(settings.racks))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until a signal arrives; return the exit code."""
+    options = parser().parse_args(arguments)
     try:
-        brokers = brokers_of(settings, options.brokers, data_dir=options.data_dir)
-    except ConfigError as error:
+        properties = ServerProperties.of(options)
+        settings = _settings(options, properties)
+        data_dir = options.data_dir or properties.data_dir
+        brokers = brokers_of(settings, options.brokers, data_dir=data_dir)
+    except (ConfigError, OSError) as error:
         sys.stderr.write(f"cannot start: {error}\n")
         return 1
     server = ClusterServer(brokers)
 
     def on_listening() -> None:
         for topic in options.topic:
-            if options.data_dir is None or server.cluster.topic(topic.name) is None:
+            if data_dir is None or server.cluster.topic(topic.name) is None:
                 server.cluster.create_topic(
                     topic.name, partitions=topic.partitions, overrides=topic.configs
                 )
@@ -232,9 +244,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for text in options.fault:
             fault = parse_fault(text)
             server.faults.on(fault.api_key, fault.action, times=fault.times)
-        listeners = listeners_of(options, os.environ)
+        names = properties.apply_listeners(options)
+        listeners = properties.named(listeners_of(options, os.environ), names)
         registry_listeners = registry_listeners_of(options, os.environ)
-        for warning in exposure_warnings([*listeners, *registry_listeners]):
+        exposed = exposure_warnings([*listeners, *registry_listeners])
+        for warning in [*properties.warnings, *exposed]:
             sys.stderr.write(f"warning: {warning}\n")
         server.lay_out(listeners)
         registries = [_schema_registry(server, listener) for listener in registry_listeners]

@@ -206,7 +206,7 @@ def _error(
 def brokers_of(
     settings: BrokerSettings, number: int, *, data_dir: Path | None = None
 ) -> list[Broker]:
-    """Create the brokers of one cluster, with ids from 1.
+    """Create the brokers of one cluster, with ids from that of the settings.
 
     Raises ConfigError if the settings have racks for another number of brokers.
     """
@@ -215,7 +215,10 @@ def brokers_of(
             f"racks must name one rack for each broker: {len(settings.racks)} for {number} brokers"
         )
     cluster = ClusterState(settings=settings, data_dir=data_dir)
-    return [Broker(node_id=node_id, cluster=cluster) for node_id in range(1, number + 1)]
+    if settings.node_id < 0:
+        raise ConfigError(f"node_id must be at least 0, not {settings.node_id}")
+    node_ids = range(settings.node_id, settings.node_id + number)
+    return [Broker(node_id=node_id, cluster=cluster) for node_id in node_ids]
 
 
 def usual_replication_factor(brokers: int) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from spark_kafka_sink import display
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
+from spark_kafka_sink.devbroker.base.server_config import unsupported, with_server_configs
 from spark_kafka_sink.devbroker.broker import Broker, brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.log.partition_log import committed_records
 from spark_kafka_sink.devbroker.net.listener import LOOPBACK, Listener
@@ -55,6 +56,7 @@ class DevBroker:
         data_dir: str | Path | None = None,
         schema_registry: bool | Listener = False,
         settings: BrokerSettings | None = None,
+        configs: Mapping[str, str] | None = None,
         max_message_bytes: int | None = None,
         log_append_time: bool | None = None,
         clock: Callable[[], float] | None = None,
@@ -72,7 +74,8 @@ class DevBroker:
         live as long as the records. A `Listener` sets its address, TLS, and SASL with the mechanism
         PLAIN, which is its basic authentication.
 
-        `settings` apply to each broker; `changes` are fields of `BrokerSettings` by name, and take
+        `settings` apply to each broker; `configs` have Kafka's names and notation, such as
+        {"min.insync.replicas": "2"}; `changes` are fields of `BrokerSettings` by name, and take
         precedence over `settings` unless they are None. `max_message_bytes` (in bytes) and
         `log_append_time` change the defaults of new topics. `clock` returns seconds since 1970; the
         time limits of groups, transactions and logins pass by it, too, and not at all if it stands
@@ -85,6 +88,7 @@ class DevBroker:
         if brokers < 1:
             raise ConfigError(f"brokers must be at least 1, not {brokers}")
         self._topics = dict(topics or {})
+        configs = dict(configs or {})
         if settings is None:
             settings = BrokerSettings(default_replication_factor=usual_replication_factor(brokers))
         given = {name: value for name, value in changes.items() if value is not None}
@@ -95,6 +99,11 @@ class DevBroker:
         if log_append_time is not None:
             topic_defaults = replace(topic_defaults, log_append_time=log_append_time)
         settings = replace(settings, topic_defaults=topic_defaults)
+        unknown = unsupported(configs)
+        if unknown:
+            raise ConfigError(f"configs: the broker does not have {', '.join(unknown)}")
+        settings = with_server_configs(settings, configs)
+        self._first_node_id = settings.node_id
         self._server = ClusterServer(
             brokers_of(settings, brokers, data_dir=None if data_dir is None else Path(data_dir)),
             clock=clock,
@@ -160,7 +169,7 @@ class DevBroker:
     @property
     def port(self) -> int:
         """The port of the first broker's first listener."""
-        return self._server.listeners[1][0].port
+        return self._server.listeners[self._first_node_id][0].port
 
     @property
     def addresses(self) -> dict[int, str]:
@@ -390,7 +399,7 @@ class DevBroker:
 
         def run() -> T:
             try:
-                return function(self._server.broker(1))
+                return function(self._server.broker(self._first_node_id))
             finally:
                 self._server.changed()
 

@@ -71,7 +71,8 @@ LAYERS: dict[str, frozenset[str]] = {
     "observability": _BOTTOM | {"spark", "version"},
     # The command for container images.
     "warm_cache": _BOTTOM | {"formats", "record", "version"},
-    "devbroker": _BOTTOM | {"protocol", "record", "security", "version"},
+    # The syntax of server.properties is that of the files of clients.
+    "devbroker": _BOTTOM | {"protocol", "record", "security", "version", "config.properties"},
     # The two entry points of the package only re-export public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
     "__init__": _BOTTOM

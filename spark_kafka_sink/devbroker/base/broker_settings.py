@@ -105,6 +105,8 @@ class BrokerSettings:
     []
     """
 
+    #: The id of the first broker (node.id); the others have the next ones.
+    node_id: int = 1
     #: Whether to create a topic when a client requests its metadata (auto.create.topics.enable).
     auto_create_topics: bool = True
     #: Partitions of a topic created without a number of partitions (num.partitions).
@@ -208,6 +210,7 @@ class BrokerSettings:
 class SettingChanges(TypedDict, total=False):
     """The fields of `BrokerSettings` as keyword arguments, for type checkers."""
 
+    node_id: int
     auto_create_topics: bool
     num_partitions: int
     default_replication_factor: int

@@ -356,7 +356,8 @@ class ClusterState:
     @property
     def racks(self) -> dict[int, str]:
         """The racks of the brokers that have one, by id."""
-        return {node_id: rack for node_id, rack in enumerate(self.settings.racks, 1) if rack}
+        first = self.settings.node_id
+        return {node_id: rack for node_id, rack in enumerate(self.settings.racks, first) if rack}
 
     def nodes_at(self, listener: str) -> dict[int, Node]:
         """Return all brokers, by id, with the addresses that clients of a listener use."""

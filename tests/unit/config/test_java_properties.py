@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.config.references import parse_properties
+from spark_kafka_sink.config.properties import parse_properties
 
 
 @pytest.mark.parametrize(
