@@ -204,7 +204,10 @@ class BrokerControl:
             others_know=(progress.shutdown_offset or 0) <= self._lowest_active_offset(),
         )
         following = next(state for applies, state in NEXT_STATES[current] if applies(facts))
-        progress.metadata_offset = request.current_metadata_offset
+        # As in Kafka, a broker that has just been unfenced counts from its next heartbeat on.
+        progress.metadata_offset = (
+            request.current_metadata_offset if following is current else NOTHING_APPLIED
+        )
         if following.is_fenced:
             progress.shutdown_offset = None
         return current, following
@@ -235,13 +238,16 @@ class BrokerControl:
         )
 
     def next_stale(self, now: float) -> int | None:
-        """Return a broker to be fenced because its session has ended; None if there is none."""
+        """Return a broker to be fenced because its session has ended; None if there is none.
+
+        As in Kafka, that may be one that is fenced already.
+        """
         for incarnation, heard_at in sorted(self._heard_at.items(), key=lambda item: item[1]):
             if now < heard_at + self._session_timeout:
                 break
             del self._heard_at[incarnation]
             broker = self._image.brokers.get(incarnation.node_id)
-            if broker and broker.broker_epoch == incarnation.broker_epoch and not broker.fenced:
+            if broker is not None and broker.broker_epoch == incarnation.broker_epoch:
                 self._progress[broker.node_id].shutdown_offset = None
                 return broker.node_id
         return None
