@@ -2,16 +2,18 @@
 
 Everything follows from the seed: faults, the delay of each message, what clients write and when.
 A cut link loses messages silently; a dead broker refuses them; responses to a broker that has been
-restarted since are lost. Messages overtake each other.
+restarted since are lost. Messages overtake each other. Any broker may be the controller, and may
+lose that to another one. Some schedules send all messages as bytes.
 
 After each event the cluster is checked, and `check_end` checks it once all faults are over:
 
 - no two brokers lead a partition in the same epoch;
 - below their high watermarks, all replicas have the same records, and always will: so no consumer
   has seen a record that is not there later;
-- a record that was acknowledged with acks=all is below the high watermark of the leader, and is
-  there at the end;
-- all replicas are in sync and equal in the end.
+- a record that was acknowledged with acks=all is committed, and is there at the end;
+- all replicas are in sync and equal in the end, and the brokers agree on the metadata.
+
+`fault_schedules` has the faults, and says which of them may come together.
 """
 
 from __future__ import annotations
@@ -19,22 +21,27 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.metadata.records import (
-    NO_LEADER,
-    TOPIC_RESOURCE,
-    ConfigRecord,
-    ConfigResource,
-    PartitionRecord,
-    TopicIdPartition,
-    TopicRecord,
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.metadata.quorum import (
+    FetchMetadataRequest,
+    FetchMetadataResponse,
+    MetadataQuorum,
 )
-from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
-from spark_kafka_sink.devbroker.replication.replica_manager import CONTROLLER, Envelope
+from spark_kafka_sink.devbroker.metadata.records import NO_LEADER, TopicIdPartition
+from spark_kafka_sink.devbroker.replication.replica_manager import Envelope
+from spark_kafka_sink.protocol.codec import decode, encode
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.broker_registration import BrokerRegistrationRequest
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from spark_kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -43,29 +50,25 @@ from spark_kafka_sink.protocol.messages.produce import (
 )
 from spark_kafka_sink.protocol.schema import ApiRequest
 from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
-from tests.support.devbroker.replication.simulated_broker import SimulatedBroker, SimulatedDisk
-from tests.support.devbroker.replication.stand_in_controller import StandInController
+from tests.support.devbroker.replication.simulated_broker import (
+    LEASE,
+    SimulatedBroker,
+    SimulatedDisk,
+)
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spark_kafka_sink.devbroker.controller.controller import Controller
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
+    from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
 
 CLIENT = -2
-#: Kafka's times, a sixtieth as long: a schedule of seconds is one of minutes.
-SETTINGS = ReplicationSettings(
-    replica_lag_time_max=0.5,
-    replica_fetch_wait_max=0.25,
-    replica_fetch_backoff=0.05,
-    replica_socket_timeout=0.5,
-    replica_high_watermark_checkpoint_interval=0.3,
-)
-SESSION_TIMEOUT = 0.6
-HEARTBEAT_INTERVAL = 0.15
 PRODUCE_TIMEOUT = 0.6
+_LONGEST_RECOVERY = 6.0
 _READ_ALL = 1 << 30
-TOPIC_ID = uuid.UUID(int=77)
+REPLICATION_FACTOR = 3
 
 
 class InvariantError(AssertionError):
@@ -83,7 +86,7 @@ class Written:
 
 
 class SimulatedCluster:
-    """Brokers, the controller, the network between them, and what clients have written."""
+    """Brokers, the network between them, and what clients have written."""
 
     def __init__(
         self,
@@ -93,11 +96,13 @@ class SimulatedCluster:
         partitions: int = 2,
         min_insync_replicas: int = 1,
         unclean: bool = False,
+        on_wire: bool = False,
     ) -> None:
         self.now = 0.0
         self.random = random.Random(seed)
-        self.controller = StandInController(SESSION_TIMEOUT, unclean=unclean)
+        self.quorum = MetadataQuorum(lease=LEASE, stagger=0.05)
         self.unclean = unclean
+        self._on_wire = on_wire
         self.disks = {node_id: SimulatedDisk() for node_id in range(brokers)}
         #: The running brokers.
         self.brokers: dict[int, SimulatedBroker] = {}
@@ -105,9 +110,6 @@ class SimulatedCluster:
         self.cuts: set[frozenset[int]] = set()
         #: How much longer messages take on a slow link.
         self.slow: dict[frozenset[int], float] = {}
-        self.keys = [TopicIdPartition(TOPIC_ID, index) for index in range(partitions)]
-        #: What was committed: for each partition the records in their order.
-        self.committed: dict[TopicIdPartition, list[int]] = {key: [] for key in self.keys}
         self.written: dict[int, Written] = {}
         self.events = 0
         self._leaders: dict[tuple[TopicIdPartition, int], int] = {}
@@ -116,32 +118,49 @@ class SimulatedCluster:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._ticking: dict[int, float] = {}
-        self._create_topic(partitions, min_insync_replicas)
         for node_id in self.disks:
             self.start(node_id)
-        self._tick_controller()
+        self.keys: list[TopicIdPartition] = []
+        self.run(1.0)
+        self.keys = self._create_topic(partitions, min_insync_replicas)
+        #: What was committed: for each partition the records in their order.
+        self.committed: dict[TopicIdPartition, list[int]] = {key: [] for key in self.keys}
 
-    def _create_topic(self, partitions: int, min_insync_replicas: int) -> None:
+    def _create_topic(self, partitions: int, min_insync_replicas: int) -> list[TopicIdPartition]:
         nodes = list(self.disks)
-        self.controller.append(
-            TopicRecord(topic_id=TOPIC_ID, name="t"),
-            ConfigRecord(
-                resource=ConfigResource(TOPIC_RESOURCE, "t"),
-                name="min.insync.replicas",
-                value=str(min_insync_replicas),
+        controller = self.controller
+        if controller is None:
+            raise InvariantError("no controller was elected")
+        topic = CreatableTopic(
+            name="t",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=tuple(
+                CreatableReplicaAssignment(
+                    partition_index=index,
+                    broker_ids=tuple(
+                        nodes[(index + each) % len(nodes)] for each in range(REPLICATION_FACTOR)
+                    ),
+                )
+                for index in range(partitions)
+            ),
+            configs=(
+                CreatableTopicConfig(name="min.insync.replicas", value=str(min_insync_replicas)),
+                CreatableTopicConfig(
+                    name="unclean.leader.election.enable", value=str(self.unclean).lower()
+                ),
             ),
         )
-        for index in range(partitions):
-            replicas = tuple(nodes[(index + each) % len(nodes)] for each in range(3))
-            self.controller.append(
-                PartitionRecord(
-                    topic_id=TOPIC_ID,
-                    partition=index,
-                    replicas=replicas,
-                    isr=replicas,
-                    leader=NO_LEADER,
-                )
-            )
+        (result,) = controller.handle(CreateTopicsRequest(topics=(topic,)), self.now).topics
+        if result.error_code != ErrorCode.NONE:
+            raise InvariantError(f"the topic was not created: {result}")
+        return [TopicIdPartition(result.topic_id, index) for index in range(partitions)]
+
+    @property
+    def controller(self) -> Controller | None:
+        """The controller, if a running broker is it and can reach the others."""
+        broker = self.brokers.get(self.quorum.controller_id)
+        return broker.controller if broker is not None and broker.controller.is_active else None
 
     # The clock.
 
@@ -157,10 +176,6 @@ class SimulatedCluster:
             action()
         self.now = until
 
-    def _tick_controller(self) -> None:
-        self.controller.tick(self.now)
-        self.at(self.now + HEARTBEAT_INTERVAL, self._tick_controller)
-
     def _plan_tick(self, node_id: int) -> None:
         broker = self.brokers.get(node_id)
         if broker is not None:
@@ -174,7 +189,10 @@ class SimulatedCluster:
             return
         if not self._postponed(node_id, lambda: self._tick(node_id, broker, due)):
             del self._ticking[node_id]
-            self._after(node_id, broker.tick(self.now))
+            outgoing = broker.tick(self.now)
+            if outgoing:
+                self._check(node_id)
+            self._after(node_id, outgoing)
 
     def _postponed(self, node_id: int, action: Callable[[], None]) -> bool:
         """Delay what a paused broker would do; return whether it is paused."""
@@ -186,7 +204,9 @@ class SimulatedCluster:
     def _after(self, node_id: int, outgoing: list[Envelope]) -> None:
         for envelope in outgoing:
             self.send(envelope)
-        self._check(node_id)
+        broker = self.brokers.get(node_id)
+        if broker is not None and broker.may_stop:
+            self._stop(node_id, broker)
         self._plan_tick(node_id)
 
     # The network.
@@ -201,17 +221,34 @@ class SimulatedCluster:
         def arrive() -> None:
             if link in self.cuts:
                 return
-            if envelope.receiver == CONTROLLER:
-                for answer in self.controller.handle(envelope, self.now):
-                    self.send(answer)
-            elif envelope.receiver == CLIENT:
+            if (
+                isinstance(envelope.message, BrokerRegistrationRequest)
+                and self.brokers.get(envelope.sender) is not sender
+            ):
+                # A process that has ended does not register after the next one.
+                return
+            if envelope.receiver == CLIENT:
                 self._acknowledge(envelope)
             elif self.brokers.get(envelope.receiver) is not receiver or receiver is None:
                 self._refuse(envelope, sender)
             elif not self._postponed(envelope.receiver, arrive):
-                self._after(envelope.receiver, receiver.handle(envelope, self.now))
+                sent = self._sent(envelope) if self._on_wire else envelope
+                outgoing = receiver.handle(sent, self.now)
+                self._check(envelope.receiver)
+                self._after(envelope.receiver, outgoing)
 
         self.at(self.now + delay, arrive)
+
+    @staticmethod
+    def _sent(envelope: Envelope) -> Envelope:
+        """Encode and decode a message in its latest version."""
+        message = envelope.message
+        if isinstance(message, FetchMetadataRequest | FetchMetadataResponse):
+            return envelope
+        version = message.versions.max
+        return envelope._replace(
+            message=decode(type(message), b"".join(encode(message, version)), version)
+        )
 
     def _refuse(self, envelope: Envelope, sender: SimulatedBroker | None) -> None:
         if (
@@ -226,13 +263,9 @@ class SimulatedCluster:
     def start(self, node_id: int) -> None:
         """Start a broker that is not running."""
         if node_id not in self.brokers:
+            self.quorum.start(node_id)
             self.brokers[node_id] = SimulatedBroker(
-                node_id,
-                self.disks[node_id],
-                uuid.UUID(int=self.random.getrandbits(128)),
-                SETTINGS,
-                heartbeat_interval=HEARTBEAT_INTERVAL,
-                patience=SETTINGS.replica_socket_timeout,
+                node_id, self.disks, self.disks[node_id], self.quorum, self.random
             )
             self.paused_until.pop(node_id, None)
             self._plan_tick(node_id)
@@ -240,24 +273,50 @@ class SimulatedCluster:
     def kill(self, node_id: int) -> None:
         """End the process of a broker; its disk remains."""
         self.brokers.pop(node_id, None)
+        self.quorum.stop(node_id)
         self._ticking.pop(node_id, None)
         for key in self.keys:
             # Its high watermark is read from the last checkpoint when it starts.
             self._compared.pop((node_id, key), None)
+
+    def fail_power(self, node_id: int) -> None:
+        """End a broker, and lose what it has not flushed."""
+        self.kill(node_id)
+        self.disks[node_id].fail()
+
+    def shut_down(self, node_id: int) -> None:
+        """Request that a broker stops once another one leads what it leads."""
+        broker = self.brokers.get(node_id)
+        if broker is not None:
+            broker.is_shutting_down = True
+
+    def _stop(self, node_id: int, broker: SimulatedBroker) -> None:
+        broker.stop(self.now)
+        self.kill(node_id)
 
     def pause(self, node_id: int, seconds: float) -> None:
         """Stop a broker for a while, as the scheduler of a busy machine does."""
         self.paused_until[node_id] = self.now + seconds
 
     def heal(self) -> None:
-        """End all faults."""
+        """End all faults; brokers that shut down wait no longer, and are started again."""
         self.cuts.clear()
         self.slow.clear()
         self.paused_until.clear()
         for node_id in self.disks:
+            broker = self.brokers.get(node_id)
+            if broker is not None and broker.is_shutting_down:
+                self._stop(node_id, broker)
             self.start(node_id)
 
     # Clients.
+
+    def move(self, key: TopicIdPartition, replicas: list[int]) -> None:
+        """Begin to move the replicas of a partition, if there is a controller that can."""
+        controller = self.controller
+        if controller is not None:
+            with suppress(RefusedError):
+                controller.reassign("t", key.partition, replicas, self.now)
 
     def produce(self, key: TopicIdPartition, acks: int) -> None:
         """Write a record to the broker that some broker takes for the leader."""
@@ -294,21 +353,27 @@ class SimulatedCluster:
         if committed[result.base_offset : result.base_offset + 1] != [written.record]:
             raise InvariantError(f"{written} was acknowledged and is not committed")
 
+    def delete(self, key: TopicIdPartition) -> None:
+        """Delete some of the committed records of a partition, if it has a leader."""
+        for broker in self.brokers.values():
+            leader = broker.replicas.leader(key)
+            if leader is not None:
+                log = leader.log
+                log.delete_records(self.random.randint(log.log_start_offset, log.high_watermark))
+
     # Invariants.
 
     def _check(self, node_id: int) -> None:
-        broker = self.brokers.get(node_id)
-        if broker is None:
-            return
+        replicas = self.brokers[node_id].replicas
         for key in self.keys:
-            leader = broker.replicas.leader(key)
+            leader = replicas.leader(key)
             if leader is not None:
                 first = self._leaders.setdefault((key, leader.leader_epoch), node_id)
                 if first != node_id:
                     raise InvariantError(
                         f"{node_id} and {first} lead {key} in epoch {leader.leader_epoch}"
                     )
-            log = broker.replicas.log(key)
+            log = replicas.log(key)
             if log is not None and not self.unclean:
                 self._compare(node_id, key, log)
 
@@ -319,7 +384,7 @@ class SimulatedCluster:
         if begin == end:
             return
         self._compared[node_id, key] = end
-        begin = min(begin, end)
+        begin = max(min(begin, end), log.log_start_offset)
         committed = self.committed[key]
         found = records_of(log, begin, end)
         known = committed[begin:end]
@@ -327,31 +392,52 @@ class SimulatedCluster:
             raise InvariantError(f"{node_id} has {found} from {begin} of {key}, others {known}")
         committed += found[len(known) :]
 
+    def settle(self) -> None:
+        """Wait until all is well again; raise InvariantError if that takes too long."""
+        end = self.now + _LONGEST_RECOVERY
+        while True:
+            self.run(self.now + 0.5)
+            try:
+                self.check_end()
+            except InvariantError:
+                if self.now >= end:
+                    raise
+            else:
+                return
+
     def check_end(self) -> None:
         """Check what must be true when all faults have been over for a while."""
+        controller = self.controller
+        if controller is None:
+            raise InvariantError("there is no controller")
+        for broker in self.brokers.values():
+            if broker.image != controller.image:
+                raise InvariantError(f"broker {broker.node_id} has other metadata")
         for key in self.keys:
-            partition = self.controller.image.find_partition(key)
-            logs = [self.disks[node_id].logs[key] for node_id in partition.replicas]
-            contents = [records_of(log, 0, log.log_end_offset) for log in logs]
-            if set(partition.isr) != set(partition.replicas):
-                raise InvariantError(f"only {partition.isr} of {partition.replicas} are in sync")
-            if any(content != contents[0] for content in contents):
-                raise InvariantError(f"the replicas of {key} differ: {contents}")
-            leader = self.disks[partition.leader].logs[key]
-            if leader.high_watermark != leader.log_end_offset:
-                raise InvariantError(f"{key} is committed up to {leader.high_watermark} only")
-            if self.unclean:
-                continue
-            committed = self.committed[key]
-            if contents[0] != committed:
-                raise InvariantError(f"{key} has {contents[0]}, but {committed} was committed")
-            lost = [
-                each.record
-                for each in self.written.values()
-                if each.acknowledged and each.key == key and each.record not in set(committed)
-            ]
-            if lost:
-                raise InvariantError(f"{lost} were acknowledged and are lost")
+            self._check_partition(key, controller.image.find_partition(key))
+
+    def _check_partition(self, key: TopicIdPartition, partition: PartitionRecord) -> None:
+        if set(partition.isr) != set(partition.replicas) or partition.is_reassigning:
+            raise InvariantError(f"not all replicas are in sync: {partition}")
+        logs = [self.disks[node_id].logs[key] for node_id in partition.replicas]
+        # Records may be deleted on some replicas only, if the leader changes meanwhile.
+        start = max(log.log_start_offset for log in logs)
+        contents = [records_of(log, start, log.log_end_offset) for log in logs]
+        if any(content != contents[0] for content in contents):
+            raise InvariantError(f"the replicas of {key} differ: {contents}")
+        leader = self.disks[partition.leader].logs[key]
+        if leader.high_watermark != leader.log_end_offset:
+            raise InvariantError(f"{key} is committed up to {leader.high_watermark} only")
+        committed = self.committed[key]
+        if contents[0] != committed[start:] and not self.unclean:
+            raise InvariantError(
+                f"{key} has {contents[0]} from {start} on, but {committed} was committed"
+            )
+        acknowledged = {
+            each.record for each in self.written.values() if each.acknowledged and each.key == key
+        }
+        if not acknowledged.issubset(committed):
+            raise InvariantError(f"{acknowledged} were acknowledged, {committed} are there")
 
 
 def records_of(log: PartitionLog, begin: int, end: int) -> list[int]:
@@ -367,52 +453,3 @@ def records_of(log: PartitionLog, begin: int, end: int) -> list[int]:
                 records.append(header.max_timestamp)
                 begin = header.last_offset + 1
     return records
-
-
-def run_schedule(seed: int, *, unclean: bool = False) -> SimulatedCluster:
-    """Run one schedule of faults, and check the cluster all the time."""
-    choose = random.Random(seed)
-    cluster = SimulatedCluster(
-        seed,
-        brokers=choose.choice([3, 3, 3, 4]),
-        partitions=choose.choice([1, 2]),
-        min_insync_replicas=choose.choice([1, 2]),
-        unclean=unclean,
-    )
-    cluster.run(0.6)
-    for _ in range(choose.randrange(4, 14)):
-        _fault(cluster, choose)
-        for _ in range(choose.randrange(6)):
-            at = cluster.now + choose.uniform(0, 0.2)
-            key, acks = choose.choice(cluster.keys), choose.choice([-1, -1, 0, 1])
-            cluster.at(at, lambda key=key, acks=acks: cluster.produce(key, acks))
-        cluster.run(cluster.now + choose.choice([0.01, 0.05, 0.2, 0.5]))
-    cluster.heal()
-    cluster.run(cluster.now + 3.0)
-    cluster.check_end()
-    return cluster
-
-
-def _fault(cluster: SimulatedCluster, choose: random.Random) -> None:
-    nodes = list(cluster.disks)
-    node = choose.choice(nodes)
-    other = choose.choice([CONTROLLER, *(each for each in nodes if each != node)])
-    link = frozenset((node, other))
-    match choose.randrange(8):
-        case 0:
-            cluster.kill(node)
-        case 1:
-            cluster.kill(node)
-            cluster.start(node)
-        case 2:
-            cluster.start(node)
-        case 3:
-            cluster.cuts.add(link)
-        case 4:
-            cluster.cuts.discard(link)
-        case 5:
-            cluster.slow[link] = choose.uniform(0.02, 0.8)
-        case 6:
-            cluster.pause(node, choose.uniform(0.05, 1.0))
-        case 7:
-            cluster.controller.elect(choose.choice(cluster.keys), node)
