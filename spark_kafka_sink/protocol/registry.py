@@ -141,6 +141,8 @@ SUPPORTED: Final = (
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 )
 
 #: The APIs between the brokers of the embedded cluster, which no client can use.

@@ -6,7 +6,7 @@ partition. Leaders and in-sync replicas, and how both change when a broker stops
 (`partition`), but nothing is copied, so no replica lags or is truncated unless a test wants it.
 This module does not deal with requests: handlers call it and turn RefusedError into responses.
 
-The cluster's id, its topics, its ACLs and the producer ids used so far are stored in
+The cluster's id, its topics, ACLs and users, and the producer ids used so far are stored in
 `cluster.json`, with a data directory, otherwise only in memory:
 
 - Memory always matches the disk: if a write fails, nothing changes.
@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from spark_kafka_sink.devbroker.base.scram_credential import ScramCredential
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
+    from spark_kafka_sink.security.sasl import SaslMechanism
 
 #: Internal topics whose partition leaders are coordinators.
 _COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
@@ -282,6 +284,20 @@ class ClusterState:
         changed = tuple(dict.fromkeys(acls))
         self._store(replace(self._stored, acls=changed), "the ACLs of the cluster")
         self.authorizer.replace(changed)
+
+    @property
+    def scram_users(self) -> Mapping[tuple[str, SaslMechanism], ScramCredential]:
+        """The users that clients have created for logins with SCRAM, by name and mechanism."""
+        return self._stored.scram_users
+
+    def change_scram_users(
+        self, users: Mapping[tuple[str, SaslMechanism], ScramCredential]
+    ) -> None:
+        """Store and apply all of these users.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        self._store(replace(self._stored, scram_users=users), "the users of the cluster")
 
     def _store(self, stored: StoredCluster, what: str = "the topics of the cluster") -> None:
         if self.logs.data is not None:

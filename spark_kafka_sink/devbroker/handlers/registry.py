@@ -24,6 +24,7 @@ _SUBJECTS = (
     "produce",
     "quorum",
     "refused_apis",
+    "scram_users",
     "topic_partitions",
     "topics",
     "transactions",

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.devbroker.base.authorizer import Acl
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.scram_credential import ScramCredential
 from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
 from spark_kafka_sink.devbroker.log import disk
 from spark_kafka_sink.devbroker.log.files import OpenFiles, read_file, replace_file
@@ -57,6 +58,8 @@ from spark_kafka_sink.record.private_directory import (
     check_private_files,
     make_private_directory,
 )
+from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.scram import HASHES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -170,6 +173,8 @@ class StoredCluster:
     #: Settings that were changed while brokers ran, by the broker's id; empty for all brokers.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     acls: tuple[Acl, ...] = ()
+    #: The users of SCRAM, by name and mechanism.
+    scram_users: Mapping[tuple[str, SaslMechanism], ScramCredential] = field(default_factory=dict)
 
 
 class DataDirectory:
@@ -256,6 +261,17 @@ class DataDirectory:
                 for _, topic in sorted(cluster.topics.items())
             ],
             "acls": [_encode_acl(acl) for acl in cluster.acls],
+            "scram_users": [
+                {
+                    "user": user,
+                    "mechanism": mechanism,
+                    "iterations": credential.iterations,
+                    "salt": credential.salt.hex(),
+                    "stored_key": credential.stored_key.hex(),
+                    "server_key": credential.server_key.hex(),
+                }
+                for (user, mechanism), credential in cluster.scram_users.items()
+            ],
         }
         self._reserve.replace_file(self.path / _CLUSTER, json.dumps(content).encode())
 
@@ -398,7 +414,23 @@ def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
             for name, configs in content.get("broker_configs", {}).items()
         },
         acls=tuple(map(_decode_acl, content.get("acls", ()))),
+        scram_users=dict(map(_decode_scram_user, content.get("scram_users", ()))),
     )
+
+
+def _decode_scram_user(
+    stored: dict[str, Any],
+) -> tuple[tuple[str, SaslMechanism], ScramCredential]:
+    mechanism = SaslMechanism(stored["mechanism"])
+    if mechanism not in HASHES:
+        raise ValueError(f"{mechanism} is not a mechanism of SCRAM")
+    credential = ScramCredential(
+        salt=bytes.fromhex(stored["salt"]),
+        iterations=int(stored["iterations"]),
+        stored_key=bytes.fromhex(stored["stored_key"]),
+        server_key=bytes.fromhex(stored["server_key"]),
+    )
+    return (str(stored["user"]), mechanism), credential
 
 
 def _encode_acl(acl: Acl) -> dict[str, str]:

@@ -236,7 +236,11 @@ class SaslAuthenticator:
             return PlainServer(self._credentials)
         if mechanism is SaslMechanism.OAUTHBEARER:
             return OAuthBearerServer(self._settings.tokens)
-        return ScramServer(mechanism, lambda user: self._credentials.scram(mechanism, user))
+        stored = self._broker.cluster.scram_users
+        return ScramServer(
+            mechanism,
+            lambda user: stored.get((user, mechanism)) or self._credentials.scram(mechanism, user),
+        )
 
     def _authenticate(self, frame: memoryview, now: float) -> list[Buffer]:
         if not self._has_headers:

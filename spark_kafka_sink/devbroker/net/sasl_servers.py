@@ -15,9 +15,10 @@ import json
 import math
 import re
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from spark_kafka_sink.devbroker.base.scram_credential import ScramCredential
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.security.scram import HASHES
 
@@ -31,29 +32,13 @@ _TOKENS = 3
 _SALT_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScramCredential:
-    """The credential that a server stores for a password (Kafka's ScramCredential)."""
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
-
-
 def scram_credential(
     mechanism: SaslMechanism, password: str, *, salt: bytes, iterations: int
 ) -> ScramCredential:
     """Derive the keys of RFC 5802; the password is encoded as UTF-8, as in Kafka."""
     name = HASHES[mechanism]
     salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", name)
-    return ScramCredential(
-        salt=salt,
-        iterations=iterations,
-        stored_key=hashlib.new(name, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", name),
-    )
+    return ScramCredential.of_salted_password(mechanism, salted, salt=salt, iterations=iterations)
 
 
 class Credentials:

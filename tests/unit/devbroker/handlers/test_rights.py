@@ -31,6 +31,10 @@ from spark_kafka_sink.protocol.messages.alter_configs import (
 from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from spark_kafka_sink.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from spark_kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -48,6 +52,9 @@ from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
     TopicRequest as PartitionsOf,
 )
 from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from spark_kafka_sink.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+)
 from spark_kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest
 from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest
 from spark_kafka_sink.protocol.messages.fetch import (
@@ -288,6 +295,15 @@ NEEDS = {
     "DescribeTopicPartitions": need(
         DescribeTopicPartitionsRequest(topics=(PartitionsOf(name="t"),)),
         ("DESCRIBE", TOPIC, NO_TOPIC),
+    ),
+    "DescribeUserScramCredentials": need(
+        DescribeUserScramCredentialsRequest(users=None), ("DESCRIBE", CLUSTER, NO_CLUSTER)
+    ),
+    "AlterUserScramCredentials": need(
+        AlterUserScramCredentialsRequest(
+            deletions=(ScramCredentialDeletion(name="a", mechanism=1),), upsertions=()
+        ),
+        ("ALTER", CLUSTER, NO_CLUSTER),
     ),
     "DescribeQuorum": need(DescribeQuorumRequest(topics=()), ("DESCRIBE", CLUSTER, NO_CLUSTER)),
     "DescribeLogDirs": need(DescribeLogDirsRequest(topics=None), ("DESCRIBE", CLUSTER, NO_CLUSTER)),

@@ -63,6 +63,7 @@ public class MessageGoldens {
             ApiKeys.ALTER_PARTITION_REASSIGNMENTS, ApiKeys.LIST_PARTITION_REASSIGNMENTS,
             ApiKeys.DESCRIBE_QUORUM, ApiKeys.LIST_CONFIG_RESOURCES,
             ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
+            ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKeys.ALTER_USER_SCRAM_CREDENTIALS,
         };
         for (ApiKeys api : apis) {
             ApiMessageType type = api.messageType;
