@@ -6,7 +6,7 @@ both logs in with the password that was set here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.scram_credential import ScramCredential
@@ -19,6 +19,8 @@ from spark_kafka_sink.security.scram import MIN_ITERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    _Item: TypeAlias = altered.ScramCredentialDeletion | altered.ScramCredentialUpsertion
 
 #: The mechanisms by their numbers in Kafka's ScramMechanism.
 _MECHANISMS: Final = {1: SaslMechanism.SCRAM_SHA_256, 2: SaslMechanism.SCRAM_SHA_512}
@@ -69,6 +71,10 @@ def describe_user_scram_credentials(
     )
 
 
+def _items(request: altered.AlterUserScramCredentialsRequest) -> list[_Item]:
+    return [*request.deletions, *request.upsertions]
+
+
 def _failed(
     _context: RequestContext,
     request: altered.AlterUserScramCredentialsRequest,
@@ -76,7 +82,7 @@ def _failed(
     message: str,
 ) -> altered.AlterUserScramCredentialsResponse:
     """Return a response with the error for each user."""
-    users = dict.fromkeys(item.name for item in (*request.deletions, *request.upsertions))
+    users = dict.fromkeys(item.name for item in _items(request))
     return _response((user, RefusedError(error_code, message)) for user in users)
 
 
@@ -112,7 +118,7 @@ def alter_user_scram_credentials(
     """
     changes: dict[str, tuple[SaslMechanism, ScramCredential | None]] = {}
     problems: dict[str, RefusedError] = {}
-    for item in (*request.deletions, *request.upsertions):
+    for item in _items(request):
         if item.name in problems:
             continue
         if changes.pop(item.name, None) is not None:
@@ -133,12 +139,12 @@ def alter_user_scram_credentials(
             users[user, mechanism] = credential
     if changes:
         context.cluster.change_scram_users(users)
-    return _response([*dict.fromkeys(changes).items(), *problems.items()])
+    return _response([*((user, None) for user in changes), *problems.items()])
 
 
 def _change(
     context: RequestContext,
-    item: altered.ScramCredentialDeletion | altered.ScramCredentialUpsertion,
+    item: _Item,
 ) -> tuple[SaslMechanism, ScramCredential | None]:
     """Return what a change leads to; None deletes. Raises RefusedError."""
     if not item.name:
