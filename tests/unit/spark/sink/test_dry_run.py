@@ -16,7 +16,8 @@ from spark_kafka_sink.errors import ConfigError, KafkaError, SchemaError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.sink import dead_letters, dry_run
 from spark_kafka_sink.spark.sink.dry_run import DryRun, SizeCounts, keep_result, size_class
-from spark_kafka_sink.spark.sink.dry_run_writer import counts_of
+from spark_kafka_sink.spark.sink.dry_run_writer import DryRunProducers, counts_of
+from tests.support.network.leaps import is_missing, leap_once
 from tests.support.platforms.tried_frame import TriedFrame
 from tests.support.spark.micro_batches import process_of_its_own, task_context
 
@@ -199,32 +200,47 @@ def test_keys_in_several_tasks_are_found(broker):
     assert (0, ()) == (off.sampled_keys, off.notes)
 
 
-def test_topics_of_a_column_are_tried(broker):
+@pytest.fixture
+def leap_if_missing(monkeypatch):
+    """Return a function that ends the wait for a topic once it is known to be missing."""
+    take = DryRunProducers.take
+
+    def set_topic(topic):
+        def impatient(self):
+            producer = take(self)
+            leap_once(producer, lambda: is_missing(producer, topic))
+            return producer
+
+        monkeypatch.setattr(DryRunProducers, "take", impatient)
+
+    return set_topic
+
+
+def test_topics_of_a_column_are_tried(broker, leap_if_missing):
     """Each topic has its partitions in the histogram; a missing one is a bad row."""
+    leap_if_missing("odrers")
     table = pa.table({"value": ["1", "2", "3"], "topic": ["orders", "small", "odrers"]})
-    options = {"kafka.max.block.ms": "300"}
-    checked = check(broker, table, schema=TOPIC_SCHEMA, **options)
-    found = checked.dry_run
+    found = check(broker, table, schema=TOPIC_SCHEMA).dry_run
     assert [("orders", 0), ("orders", 1), ("small", 0)] == list(map(tuple, found.rows_by_partition))
     assert (("topic", 1),) == found.bad_rows.counts
     assert "topic 'odrers': the topic does not exist" in found.bad_rows.first[0].error
 
 
-def test_a_missing_topic_is_not_created():
-    """Brokers may create it in a write; without it, its partitions are unknown."""
-    with DevBroker(auto_create_topics=True) as broker:
-        options = {"topic": "new", "autoCreateTopics": "true", "kafka.max.block.ms": "300"}
-        with pytest.raises(ConfigError, match="topic 'new' does not exist, so a dry run cannot"):
-            check(broker, PLAIN, **options)
-        assert "new" not in topics_of(broker)
+def test_a_missing_topic_has_no_partitions_to_try(broker, monkeypatch):
+    """Brokers may create it in a write; without it, no row can be placed."""
+    monkeypatch.setattr(
+        "spark_kafka_sink.admin.cluster_check.describe_topics", lambda *_, **named: {}
+    )
+    with pytest.raises(ConfigError, match="topic 'new' does not exist, so a dry run cannot"):
+        check(broker, PLAIN, topic="new", autoCreateTopics="true")
 
 
-def test_the_rows_of_a_column_create_no_topic():
+def test_the_rows_of_a_column_create_no_topic(leap_if_missing):
     """They count as wrong, and a note says what a write would do."""
+    leap_if_missing("new")
     with DevBroker(topics={"orders": 1}, auto_create_topics=True) as broker:
         table = pa.table({"value": ["1", "2"], "topic": ["orders", "new"]})
-        options = {"autoCreateTopics": "true", "kafka.max.block.ms": "300"}
-        found = check(broker, table, schema=TOPIC_SCHEMA, **options).dry_run
+        found = check(broker, table, schema=TOPIC_SCHEMA, autoCreateTopics="true").dry_run
         assert "new" not in topics_of(broker)
     assert (("topic", 1),) == found.bad_rows.counts
     assert "autoCreateTopics=true would create it in a write" in found.notes[-1]
