@@ -33,6 +33,7 @@ STEPS = [
     "missing_topic",
     "imported",
     "check",
+    "dry_run",
     "registered",
     "reports",
 ]
@@ -117,6 +118,12 @@ def test_a_client_reads_rows(answers):
 def test_check_asks_the_cluster_from_the_client(answers):
     """`KafkaSink.check` accepts a DataFrame of Connect, and the server's Python is the same."""
     assert [2, None] == answers["check"]
+
+
+def test_a_dry_run_is_a_job_of_the_server(answers, broker):
+    """Its result comes back to the client, and no row is sent."""
+    assert [20, 2, [0, 1]] == answers["dry_run"]
+    assert connect_job.ROWS == len(read_with_confluent(broker.bootstrap_servers, "batch"))
 
 
 def test_an_error_reaches_the_client(answers):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import runpy
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.ledger import Budget
 from tests.support.exactly_once.exactly_once_sites import EmbeddedSite
 from tests.support.exactly_once.exactly_once_world import World
+from tests.support.kafka.readers import read_with_confluent
 from tests.support.spark.streams import Checkpoint, NumberedFiles, run_to_end, to_kafka
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 _prefixes = itertools.count(1)
 
 
@@ -104,6 +109,38 @@ def test_bad_rows_and_their_replays_become_dead_letters_once(
     assert [number for number in numbers if number % 5 in {1, 2, 3}] == sorted(
         map(int, topics.values(dead))
     )
+
+
+def test_malformed_payloads_and_their_replays_are_set_aside_once(spark, checkpoint):
+    """The example routes good and bad orders in one write; a replayed batch repeats neither."""
+    example = runpy.run_path(str(EXAMPLES / "route_bad_payloads.py"))
+    topics = {"orders": 3, "good-orders": 3, "bad-orders": 1}
+    with DevBroker(topics=topics, schema_registry=True) as broker:
+        servers, registry = broker.bootstrap_servers, broker.schema_registry_url
+        kafka = {"kafka.bootstrap.servers": servers}
+
+        def run():
+            orders = example["read_orders"](spark, {**kafka, "schema.registry.url": registry})
+            rows = example["route"](orders)
+            run_to_end(example["to_topics"](rows, kafka, str(checkpoint.path)))
+
+        example["send_orders"](servers, registry, 0)
+        run()
+        checkpoint.forget_last_commit()
+        example["send_orders"](servers, registry, 500)
+        run()
+        assert [990, 10] == [
+            example["count"](spark, servers, topic) for topic in ("good-orders", "bad-orders")
+        ]
+        good, bad = (read_with_confluent(servers, topic) for topic in ("good-orders", "bad-orders"))
+    ids = [number for number in range(1_000) if number % 500 < 495]
+    assert ids == sorted(json.loads(record.value)["id"] for record in good)
+    assert [b"order %d" % (number * 500 + 495 + row) for number in (0, 1) for row in range(5)] == (
+        sorted((record.value for record in bad), key=lambda value: int(value[6:]))
+    )
+    headers = dict(bad[0].headers)
+    assert headers["error"].startswith(b"value: it begins with the byte 111, not with the byte 0")
+    assert {b"0", b"1", b"2"} >= {dict(record.headers)["place"].split()[0] for record in bad}
 
 
 def test_a_rolled_back_checkpoint_stops_the_query(topics, files, checkpoint, run):

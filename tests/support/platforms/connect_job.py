@@ -70,6 +70,17 @@ class ConnectJob:
         checked = KafkaSink.check(self._df, self._servers, topic="batch")
         return checked.partitions, checked.warning
 
+    def dry_run(self) -> tuple[int, int, list[int]]:
+        """Try rows; return how many there were, from how many tasks, and for which partitions."""
+        from spark_kafka_sink import KafkaSink  # noqa: PLC0415
+
+        df = self._spark.range(ROWS, numPartitions=2).selectExpr("cast(id as string) as value")
+        checked = KafkaSink.check(df, self._servers, topic="batch", sample=1_000)
+        if checked.dry_run is None:
+            raise ValueError("there is no dry run")
+        found = checked.dry_run
+        return found.rows, found.tasks, sorted(place.partition for place in found.rows_by_partition)
+
     def batch(self) -> None:
         """Write a batch by the format's name, without registration."""
         self._write(self._df, "batch")
