@@ -14,6 +14,7 @@ import pytest
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
+from spark_kafka_sink.protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -27,6 +28,7 @@ from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.support.devbroker.admin_requests import elect_leaders, list_reassignments, reassign
 from tests.support.devbroker.broker_asker import (
     FETCH,
     METADATA,
@@ -345,3 +347,73 @@ def test_three_brokers_give_the_same_answers_as_kafka(kafka_brokers, our_brokers
     theirs, ours = scenario(kafka_brokers), scenario(our_brokers)
     assert theirs.keys() == ours.keys()
     assert {} == {key: (theirs[key], ours[key]) for key in theirs if theirs[key] != ours[key]}
+
+
+def moved_replicas(brokers):
+    """Move a partition between brokers, also to one that is down, and elect its leaders."""
+    topic = brokers.create(1, 2)
+    seen = {}
+
+    def note(what, replicas, isr):
+        def state():
+            found = brokers.described(1, topic)
+            return found["replicas"], found["isr"]
+
+        brokers.wait(lambda: state() == (replicas, isr))
+        found = brokers.described(1, topic)
+        seen[what] = found["leader"], found["epoch"]
+
+    def move(what, replicas):
+        answer = brokers.ask(1, reassign((topic, 0, replicas)), 0)
+        seen[f"{what}, code"] = answer.responses[0].partitions[0].error_code
+
+    def elect(what, election_type=PREFERRED):
+        answer = brokers.ask(1, elect_leaders({topic: [0]}, election_type), 2)
+        results = answer.replica_election_results[0].partition_result
+        seen[f"{what}, code"] = results[0].error_code
+
+    def moving():
+        topics = brokers.ask(1, list_reassignments({topic: [0]}), 0).topics
+        return [
+            (list(p.replicas), list(p.adding_replicas), list(p.removing_replicas))
+            for found in topics
+            for p in found.partitions
+        ]
+
+    move("to others", [2, 3])
+    note("to others", [2, 3], [2, 3])
+    move("in another order", [3, 2])
+    note("in another order", [3, 2], [2, 3])
+    elect("of the preferred leader")
+    brokers.wait(lambda: brokers.described(1, topic)["leader"] == 3)
+    note("of the preferred leader", [3, 2], [2, 3])
+    elect("once more")
+    elect("unclean", UNCLEAN)
+    brokers.stop(3)
+    try:
+        note("while one is down", [3, 2], [2])
+        elect("of the one that is down")
+        move("with the one that is down", [1, 3])
+        note("with the one that is down", [1, 3], [1])
+        move("away from it", [1, 2])
+        note("away from it", [1, 2], [1, 2])
+        move("to the one that is down", [2, 3])
+        brokers.wait(moving)
+        seen["moving"] = moving()
+        note("while moving", [2, 3, 1], [1, 2])
+        move("cancelled", None)
+        note("cancelled", [2, 1], [1, 2])
+        move("cancelled once more", None)
+        move("to the one that is down again", [2, 3])
+    finally:
+        brokers.start(3)
+    note("afterwards", [2, 3], [2, 3])
+    seen["moving afterwards"] = moving()
+    return seen
+
+
+@pytest.mark.parametrize("kafka_brokers", ["kafka_cluster"], indirect=True)
+def test_replicas_move_as_in_kafka(kafka_brokers, our_brokers):
+    """Leaders, epochs and errors are those of the newest version after each move."""
+    theirs, ours = moved_replicas(kafka_brokers), moved_replicas(our_brokers)
+    assert theirs == ours

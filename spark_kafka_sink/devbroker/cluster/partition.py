@@ -101,14 +101,18 @@ class Leadership:
         self._replace_isr(isr)
 
     def _complete_reassignment(self) -> bool:
-        """Remove the old replicas if all the others are in sync; return whether that is so."""
+        """Remove the old replicas if all new ones are in sync; return whether the epoch changes.
+
+        At least one replica in sync must remain (PartitionReassignmentReplicas).
+        """
         target = self.target
-        if not (self.adding or self.removing) or not set(target).issubset(self.isr):
+        isr = tuple(replica for replica in target if replica in self.isr)
+        if not (self.adding or self.removing) or not isr or not set(self.adding).issubset(isr):
             return False
         removes = bool(self.removing)
         self.replicas = target
         self.adding = self.removing = ()
-        return self._replace_isr(target) if removes else False
+        return self._replace_isr(isr) if removes else False
 
     def _replace_isr(self, isr: tuple[int, ...]) -> bool:
         """Leave only some replicas in sync, with a new leader epoch; return True."""

@@ -176,6 +176,15 @@ class TestReassignments:
         assert [] == moving(broker)
         assert (2, (2, 3), (2, 3)) == (state(broker)[0], state(broker)[2], state(broker)[3])
 
+    def test_an_old_replica_is_not_waited_for(self, broker):
+        """Only new replicas must be in sync, and one that remains."""
+        broker.cluster.fence(3, NOW)
+
+        assert [OK] == moved(broker, ("t", 0, [1, 3]))
+
+        assert (1, 1, (1, 3), (1,)) == state(broker)
+        assert [] == moving(broker)
+
     def test_a_move_can_be_cancelled(self, broker):
         """The replicas are the old ones again; there is nothing to cancel afterwards."""
         moved(broker, ("t", 0, [1, 2]))
