@@ -36,8 +36,18 @@ _ADVERTISED: Final = "advertised.listeners"
 _PROTOCOLS: Final = "listener.security.protocol.map"
 _CONTROLLERS: Final = "controller.listener.names"
 _RACK: Final = "broker.rack"
+_AUTHORIZER: Final = "authorizer.class.name"
+_SUPER_USERS: Final = "super.users"
+_ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
+#: The only authorizer.
+_STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 #: The names with a meaning of their own, apart from the fields of `BrokerSettings`.
-_OTHER_NAMES: Final = (*_NODE_IDS, *_DIRECTORIES, _LISTENERS, _ADVERTISED, _PROTOCOLS, _RACK)
+_OTHER_NAMES: Final = (
+    *_NODE_IDS,
+    *_DIRECTORIES,
+    *(_LISTENERS, _ADVERTISED, _PROTOCOLS, _RACK),
+    *(_AUTHORIZER, _SUPER_USERS, _ALLOW_EVERYONE),
+)
 #: What a server.properties must have for Kafka, and is not needed here.
 _OF_KAFKA: Final = frozenset(
     {
@@ -103,6 +113,19 @@ class ServerProperties:
             if brokers > 1:
                 raise ConfigError("broker.rack is that of one broker: use --racks for several")
             settings = replace(settings, racks=(rack,))
+        return self._with_authorizer(settings)
+
+    def _with_authorizer(self, settings: BrokerSettings) -> BrokerSettings:
+        name = self.values.get(_AUTHORIZER)
+        if name:
+            if name != _STANDARD_AUTHORIZER:
+                raise ConfigError(f"{_AUTHORIZER} must be {_STANDARD_AUTHORIZER}, not {name!r}")
+            settings = replace(settings, authorizer=True)
+        users = tuple(filter(None, map(str.strip, self.values.get(_SUPER_USERS, "").split(";"))))
+        if users and not settings.super_users:
+            settings = replace(settings, super_users=users)
+        if self.values.get(_ALLOW_EVERYONE, "").strip().lower() == "true":
+            settings = replace(settings, allow_everyone_if_no_acl_found=True)
         return settings
 
     @property

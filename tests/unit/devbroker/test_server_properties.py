@@ -28,6 +28,9 @@ log.segment.bytes=1073741824
 """
 
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Return a function that runs the command until it listens."""
@@ -148,6 +151,7 @@ def test_an_option_replaces_the_listeners_of_the_file(run, tmp_path):
         (["--set", "broker.rack=a", "--brokers", "2"], "use --racks"),
         (["--set", "listeners=9092"], "listeners: '9092' must be NAME://HOST:PORT"),
         (["--set", "listeners=LAN://:9092"], "the protocol must be one of"),
+        (["--set", "authorizer.class.name=Mine"], f"must be {STANDARD_AUTHORIZER}, not 'Mine'"),
         (["--config", "/no-such-file"], "/no-such-file"),
     ],
 )
@@ -158,6 +162,22 @@ def test_a_wrong_setting_is_an_error_that_names_it(run, arguments, message):
     assert 1 == found["code"]
     assert "cannot start: " in found["output"].err
     assert message in found["output"].err
+
+
+def test_the_authorizer_has_its_names(run):
+    """ACLs are enforced if the authorizer is set, with Kafka's form of a list of users."""
+    found = run(
+        *("--port", "0", "--set", "super.users=User:admin;User:CN=a,O=b"),
+        *("--set", "allow.everyone.if.no.acl.found=true"),
+        *("--set", f"authorizer.class.name={STANDARD_AUTHORIZER}"),
+    )
+
+    settings = found["settings"]
+    assert (True, ("User:admin", "User:CN=a,O=b"), True) == (
+        settings.authorizer,
+        settings.super_users,
+        settings.allow_everyone_if_no_acl_found,
+    )
 
 
 def test_a_setting_needs_a_value(capsys):

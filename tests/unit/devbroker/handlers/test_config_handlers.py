@@ -294,6 +294,7 @@ class TestNames:
             "connection_limits",
             "control_request_max_bytes",
             "fetch_session_cache_max_bytes",
+            "node_id",
             "producer_id_expiration_check_interval_ms",
             "queued_max_response_bytes",
             "rack_aware_replica_selector",
