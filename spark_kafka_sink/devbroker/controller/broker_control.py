@@ -1,9 +1,10 @@
 """The brokers of a cluster: registration, heartbeats, sessions, fencing and orderly shutdown.
 
-Kafka's ClusterControlManager and BrokerHeartbeatManager. Who is registered, and whether fenced, is
-in the image; here is only what a controller knows by itself, and a new one learns again: when each
-broker was last heard of, and how far it has read the metadata log. A broker without a heartbeat for
-the session time-out is fenced. It may register again before that only as the same process.
+Kafka's ClusterControlManager and BrokerHeartbeatManager. The image says which brokers are
+registered, and which are fenced. This module holds what only the active controller knows, and a new
+controller learns again: when each broker last sent a heartbeat, and how far it has read the
+metadata log. A broker that sends none for the session timeout is fenced. Until then, only the same
+process may register again under its id.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class BrokerControl:
     """What the active controller knows of the brokers besides the image."""
 
     def __init__(self, image: MetadataImage, session_timeout: float, now: float) -> None:
-        """Begin to look after the registered brokers, each with a whole session ahead."""
+        """Begin a whole session for each registered broker that is not fenced."""
         self._image = image
         self._session_timeout = session_timeout
         self._heard_at = {
@@ -218,7 +219,7 @@ class BrokerControl:
         return registered_at is not None and request.current_metadata_offset >= registered_at
 
     def begin_shutdown(self, node_id: int, offset: int) -> None:
-        """Record that a broker shuts down once all others have read up to an offset."""
+        """Record that a broker may shut down once all others have read up to an offset."""
         progress = self._progress[node_id]
         if progress.shutdown_offset is None:
             progress.shutdown_offset = offset

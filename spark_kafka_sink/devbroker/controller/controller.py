@@ -1,11 +1,11 @@
 """The controller: one broker of the cluster is it, and changes the metadata (QuorumController).
 
 Every broker has one; all but one are on standby. `tick` takes and renews the lease of the quorum,
-and does what is due. `handle` is one event of Kafka's queue: the request is looked at with the
-image as it is, the records go into the metadata log and into the image, and only then there is a
-response. Calls are events one at a time, so there is nothing to wait for, and no lock.
+and does what is due. Each call of `handle` is one event of Kafka's event queue: it decides by the
+current image, appends the records to the metadata log, applies them to the image, and only then
+responds. Calls come one at a time, and the log is durable at once, so no event waits for another.
 
-A controller that has been replaced notices it at the latest when it appends. Then it has changed
+A controller that has been replaced notices that at the latest when it appends. It has then changed
 nothing, responds with NOT_CONTROLLER, and is on standby. No sockets, no threads; time is an
 argument, in seconds.
 """
@@ -103,7 +103,7 @@ class Controller:
         rng: random.Random,
         settings: ControllerSettings | None = None,
     ) -> None:
-        """Begin on standby; ids of topics come from `new_uuid`, places of replicas from `rng`."""
+        """Begin on standby; `new_uuid` returns the ids of topics, `rng` places replicas."""
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._quorum = quorum
@@ -359,7 +359,7 @@ class Controller:
         self._commit([record], now)
         return AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=size)
 
-    # What handlers ask for, which raises RefusedError.
+    # The same for callers in this process, and what has no message here; each raises RefusedError.
 
     def elect_leader(self, topic: str, partition: int, election: Election, now: float) -> None:
         """Elect a leader as a client asks; see `ReplicationControl.elect_leader`."""
@@ -387,7 +387,7 @@ class Controller:
     def alter_configs(
         self, resource: ConfigResource, changes: Mapping[str, str | None], now: float
     ) -> None:
-        """Set or, with None, remove settings, which are valid, of a topic or of brokers."""
+        """Set valid settings of a topic or of brokers, or remove those that are None."""
         records: list[MetadataRecord] = [
             ConfigRecord(resource=resource, name=name, value=value)
             for name, value in changes.items()
@@ -419,11 +419,11 @@ class Controller:
             raise RefusedError(ErrorCode.NOT_CONTROLLER, str(error)) from error
 
 
-#: Where a response has its results, of which there are none with an error.
+#: The field with the results of a response, which is empty if the whole request fails.
 _EMPTY_RESULTS: Final[dict[type[AnyRequest], str]] = {
     AlterPartitionReassignmentsRequest: "responses",
     ElectLeadersRequest: "replica_election_results",
     ListPartitionReassignmentsRequest: "topics",
 }
-#: Whose responses have an error for each topic only.
+#: Requests whose responses have no error of their own, only one for each topic.
 _WITHOUT_TOP_LEVEL_ERROR = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)

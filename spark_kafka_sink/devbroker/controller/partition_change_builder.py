@@ -60,7 +60,7 @@ class Reassignment(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class PartitionChangeBuilder:
-    """The change of one partition; what is None in the beginning stays as it is."""
+    """The change of one partition; targets that are None stay as they are."""
 
     partition: PartitionRecord
     #: Whether a broker may lead.
@@ -138,8 +138,8 @@ class PartitionChangeBuilder:
     def _eligible(self) -> tuple[int, ...]:
         """Return the replicas that have all records which were acknowledged, in sync or not.
 
-        Only writes to a full ISR are acknowledged, so who leaves one that is not full misses
-        nothing (KIP-966).
+        With acks=all, a write is acknowledged only while min.insync.replicas are in sync. A
+        replica that leaves a smaller ISR has missed no such write (KIP-966).
         """
         if len(self._isr) >= self.min_isr:
             return ()

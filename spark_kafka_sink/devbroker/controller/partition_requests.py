@@ -1,7 +1,7 @@
-"""Elections and reassignments, as clients ask for them: their messages, and the rules behind.
+"""Elections and reassignments as clients request them.
 
-Each partition of a request succeeds or fails by itself; what succeeds is recorded in one step. The
-rules are in `replication_control`.
+Each partition of a request succeeds or fails by itself, and all that succeed are recorded in one
+step. The rules are in `replication_control`; this module translates the messages.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Partitions and their replicas: who leads, who is in sync, who is to have a replica.
+"""Partitions and their replicas: which one leads, which are in sync, where they are.
 
-Kafka's ReplicationControlManager. Each function looks at the image, and returns the records that
-the controller appends; it changes nothing itself. What a broker or client asks in vain raises
-RefusedError. That a deleted topic's replicas are gone is not waited for: a broker that is away
-deletes them when it reads the record.
+Kafka's ReplicationControlManager. Each function reads the image, and returns the records that the
+controller appends; it changes nothing itself. A request that cannot be granted raises RefusedError.
+The deletion of a topic waits for no broker: one that is away deletes its replicas when it reads the
+record.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ControllerSettings:
     leader_imbalance_check_interval: float | None = 300.0
     #: How often unclean leaders are elected (unclean.leader.election.interval.ms).
     unclean_leader_election_interval: float = 300.0
-    #: How many partitions get a leader in each of the two at most, before others may do something.
+    #: How many partitions get a leader at once, at most, in either of these.
     max_elections: int = 1000
     num_partitions: int = 1
     default_replication_factor: int = 1
@@ -91,7 +91,7 @@ class ReplicationControl:
     def clear_elr(self, topic: str | None) -> list[PartitionChange]:
         """Return the records for a change of min.insync.replicas, of one topic or of all.
 
-        Who is eligible depends on the setting with which the records were written.
+        Replicas are eligible by the setting under which records were acknowledged.
         """
         return [
             PartitionChange(
@@ -112,14 +112,14 @@ class ReplicationControl:
         return any(partition.leader == node_id for partition in self._image.partitions())
 
     def broker_fenced(self, node_id: int, broker_epoch: int) -> list[MetadataRecord]:
-        """Return the records for a broker that is to lead nothing and be in sync nowhere."""
+        """Return the records that fence a broker: it leads nothing, and is in sync nowhere."""
         return [
             *self._without(node_id),
             BrokerChange(node_id=node_id, broker_epoch=broker_epoch, fenced=True),
         ]
 
     def broker_unfenced(self, node_id: int, broker_epoch: int) -> list[MetadataRecord]:
-        """Return the records for a broker that may lead again, what has no leader included."""
+        """Return the records that unfence a broker, which may now lead leaderless partitions."""
         leaderless = (each for each in self._image.partitions() if not each.has_leader)
         return [
             BrokerChange(node_id=node_id, broker_epoch=broker_epoch, fenced=False),
@@ -149,7 +149,7 @@ class ReplicationControl:
     def broker_unregistered(self, node_id: int, broker_epoch: int) -> list[MetadataRecord]:
         """Return the records for a broker that will not come back.
 
-        As in Kafka, it may still be eligible, in case that it does.
+        As in Kafka, its replicas stay eligible, in case that it does.
         """
         return [
             *self._without(node_id),
@@ -407,7 +407,7 @@ class ReplicationControl:
         plan = Reassignment.plan(partition.replicas, replicas)
         builder = self._builder(partition)
         builder.replicas = plan.replicas
-        # Without new ones, those of a reassignment that is replaced stay listed, as in Kafka.
+        # As in Kafka, a reassignment that adds or removes none keeps the lists of one before it.
         builder.removing = plan.removing or None
         builder.adding = plan.adding or None
         return builder.build()

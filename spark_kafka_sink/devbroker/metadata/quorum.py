@@ -11,7 +11,7 @@ ended, the running brokers may take it in the order of their ids, beginning afte
 each a moment after the one before it. So a broker that cannot reach the others does not become
 controller again and again.
 
-Only controllers read and write here. All other brokers fetch the records from the controller
+Only controllers use this object. Brokers fetch the records from the controller
 (`FetchMetadataRequest`), over links that a test can delay or cut. Time is an argument, in seconds.
 """
 
@@ -37,7 +37,7 @@ class NotControllerError(KafkaError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchMetadataRequest:
-    """A request for the records of the metadata log from an offset on; any broker answers it.
+    """A request for the records of the metadata log from an offset on, for any broker.
 
     It stands for the Fetch request with which Kafka's brokers read the log.
     """
@@ -48,7 +48,7 @@ class FetchMetadataRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchMetadataResponse:
-    """Who the controller is, and from the controller itself the requested records."""
+    """The current controller and, if it is the one that responds, the requested records."""
 
     controller_id: int
     controller_epoch: int
@@ -147,7 +147,7 @@ class MetadataQuorum:
         return epoch == self._controller_epoch and self._controller_id != NO_CONTROLLER
 
     def turn_of(self, node_id: int) -> float:
-        """Return from when on a broker may take the lease."""
+        """Return the time from which a broker may take the lease."""
         if node_id not in self._running:
             return float("inf")
         after_last = sorted(self._running, key=lambda each: (each <= self._last_holder, each))
