@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.authorizer import ANONYMOUS
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.base.client_quotas import (
+    PRODUCER_BYTE_RATE,
+    ClientRates,
+    find_quota,
+)
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
@@ -59,6 +64,7 @@ class Broker:
         self.settings = settings
         self.cluster = cluster or ClusterState(settings=settings)
         self.cluster.broker_ids.add(node_id)
+        self.client_rates = ClientRates()
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
             settings.fetch_session_cache_max_bytes,
@@ -161,6 +167,17 @@ class Broker:
         context = self._context(header, now)
         return _error(handler, context, request, error_code, error_code.name)
 
+    def record_produced(
+        self, header: RequestHeader, principal: str, size: int, now: float
+    ) -> float:
+        """Record the size of a Produce request; return for how many seconds it exceeds a quota."""
+        quotas = self.cluster.client_quotas
+        if not quotas:
+            return 0.0
+        user = principal.partition(":")[2]
+        quota = find_quota(quotas, PRODUCER_BYTE_RATE, user, header.client_id or "")
+        return 0.0 if quota is None else self.client_rates.record(quota, size, now)
+
     def tick(self, now: float) -> float | None:
         """Run the timers that are due by `now`; return when the next is due, None for never."""
         self.cluster.timers.run_due(now)
@@ -187,6 +204,7 @@ class Broker:
             cluster=self.cluster,
             settings=self.settings,
             fetch_sessions=self.fetch_sessions,
+            client_rates=self.client_rates,
         )
 
 

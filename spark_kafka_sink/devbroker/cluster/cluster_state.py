@@ -6,7 +6,7 @@ partition. Leaders and in-sync replicas, and how both change when a broker stops
 (`partition`), but nothing is copied, so no replica lags or is truncated unless a test wants it.
 This module does not deal with requests: handlers call it and turn RefusedError into responses.
 
-The cluster's id, its topics, ACLs and users, and the producer ids used so far are stored in
+The cluster's id, its topics, ACLs, users and quotas, and the producer ids used so far are stored in
 `cluster.json`, with a data directory, otherwise only in memory:
 
 - Memory always matches the disk: if a write fails, nothing changes.
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from spark_kafka_sink.devbroker.base.client_quotas import Quotas
     from spark_kafka_sink.devbroker.base.scram_credential import ScramCredential
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
@@ -298,6 +299,19 @@ class ClusterState:
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
         self._store(replace(self._stored, scram_users=users), "the users of the cluster")
+
+    @property
+    def client_quotas(self) -> Quotas:
+        """The quotas of users and clients, by entity."""
+        return self._stored.client_quotas
+
+    def change_client_quotas(self, quotas: Quotas) -> None:
+        """Store and apply all quotas.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        if quotas != self._stored.client_quotas:
+            self._store(replace(self._stored, client_quotas=quotas), "the quotas of the cluster")
 
     def _store(self, stored: StoredCluster, what: str = "the topics of the cluster") -> None:
         if self.logs.data is not None:

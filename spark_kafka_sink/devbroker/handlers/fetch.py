@@ -14,6 +14,8 @@
 - Topics are given by name up to version 12 and by id from version 13 on. A topic that has been
   recreated since its name was looked up, in a session or before a wait, gets INCONSISTENT_TOPIC_ID.
 - The current leader epoch is checked (KIP-320), and so is the last fetched epoch (KIP-595).
+- A consumer that exceeds its quota gets an empty response, and the time to wait; a response has at
+  most what the quota allows in ten seconds.
 - From version 11 on, followers serve consumers too (KIP-392), and with
   `rack_aware_replica_selector` the leader sends a consumer to a follower in its rack. A broker
   without a replica returns NOT_LEADER_OR_FOLLOWER. So does any broker to a fetch from a follower:
@@ -23,11 +25,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
+from spark_kafka_sink.devbroker.base.client_quotas import CONSUMER_BYTE_RATE, Quota
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.cluster.fetch_sessions import (
     FetchContext,
@@ -118,12 +122,18 @@ def _error_response(
 def fetch(context: RequestContext, request: wire.FetchRequest) -> wire.FetchResponse | Delayed:
     """Return the available records, or `Delayed` to wait for more (Fetch 4-17)."""
     fetch = context.kept if isinstance(context.kept, _Fetch) else _begin(context, request)
-    results, complete = _read_all(context, request, fetch.requested)
+    results, size, complete = _read_all(context, request, fetch.requested)
     until = context.arrived + request.max_wait_ms / 1000
     if fetch.requested and not complete and context.now < until:
         return Delayed(until, frozenset(map(_topic_partition, fetch.requested)), kept=fetch)
     if context.throttled:
         return _response(context, fetch.session.throttle())
+    quota = _quota(context, request)
+    if quota is not None:
+        seconds = context.client_rates.try_record(quota, size, context.now)
+        if seconds > 0:
+            empty = _response(context, fetch.session.throttle())
+            return replace(empty, throttle_time_ms=math.ceil(seconds * 1000))
     response = fetch.session.respond([*results, *fetch.missing], context.now_ms)
     return _response(context, response)
 
@@ -194,20 +204,27 @@ def _missing(requested: RequestedPartition, error_code: ErrorCode) -> PartitionR
 
 def _read_all(
     context: RequestContext, request: wire.FetchRequest, partitions: Sequence[RequestedPartition]
-) -> tuple[list[PartitionResult], bool]:
-    """Read partitions within the limits; also return whether to respond without waiting."""
+) -> tuple[list[PartitionResult], int, bool]:
+    """Read partitions within the limits.
+
+    Also return the size of the records, and whether to respond without waiting.
+    """
     remaining = min(request.max_bytes, context.settings.fetch_max_bytes)
+    quota = _quota(context, request)
+    if quota is not None:
+        remaining = min(remaining, int(quota.burst_bytes))
     min_bytes = min(request.min_bytes, remaining)
-    readable = 0
+    readable = size = 0
     urgent = False
     results: list[PartitionResult] = []
     for requested in partitions:
         read = _read(context, request, requested, remaining, min_one_batch=readable == 0)
         results.append(PartitionResult(requested, read.data))
         readable += read.readable_bytes
+        size += read.size_in_bytes
         remaining = max(0, remaining - read.size_in_bytes)
         urgent = urgent or read.urgent
-    return results, urgent or readable >= min_bytes
+    return results, size, urgent or readable >= min_bytes
 
 
 def _response(context: RequestContext, response: SessionResponse) -> wire.FetchResponse:
@@ -380,6 +397,11 @@ def _aborted(
         wire.AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
         for txn in log.aborted_transactions(fetch_offset, records.upper_bound)
     )
+
+
+def _quota(context: RequestContext, request: wire.FetchRequest) -> Quota | None:
+    """Return the quota of a consumer; followers have none."""
+    return context.quota(CONSUMER_BYTE_RATE) if _replica_id(context, request) < 0 else None
 
 
 def _replica_id(context: RequestContext, request: wire.FetchRequest) -> int:

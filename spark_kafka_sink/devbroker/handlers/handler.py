@@ -24,6 +24,7 @@ from spark_kafka_sink.devbroker.base.authorizer import (
     Client,
     not_authorized,
 )
+from spark_kafka_sink.devbroker.base.client_quotas import Quota, find_quota
 from spark_kafka_sink.devbroker.base.partition_faults import (
     AlterRecords,
     OmitPartitions,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.base.client_quotas import ClientRates
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
     from spark_kafka_sink.model import Node, TopicPartition
@@ -78,6 +80,8 @@ class RequestContext:
     settings: BrokerSettings
     #: The fetch sessions of this broker.
     fetch_sessions: FetchSessions
+    #: How fast the clients of this broker with quotas send and receive.
+    client_rates: ClientRates
     #: Address of the client; empty if unknown.
     client_host: str = ""
     #: The authenticated client, such as `User:alice`.
@@ -205,6 +209,13 @@ class RequestContext:
         if error_code is ErrorCode.PRODUCER_FENCED and self.version < first_version:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return error_code
+
+    def quota(self, key: str) -> Quota | None:
+        """Return the client's quota of a kind; None if it is not limited."""
+        quotas = self.cluster.client_quotas
+        if not quotas:
+            return None
+        return find_quota(quotas, key, self.principal.partition(":")[2], self.client_id)
 
     @property
     def client_id(self) -> str:

@@ -12,6 +12,7 @@ _SUBJECTS = (
     "acls",
     "alter_configs",
     "api_versions",
+    "client_quotas",
     "committed_offsets",
     "configs",
     "fetch",

@@ -39,6 +39,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.devbroker.base.authorizer import Acl
+from spark_kafka_sink.devbroker.base.client_quotas import Quotas, entity_of
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.scram_credential import ScramCredential
 from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
@@ -173,6 +174,7 @@ class StoredCluster:
     #: Settings that were changed while brokers ran, by the broker's id; empty for all brokers.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     acls: tuple[Acl, ...] = ()
+    client_quotas: Quotas = field(default_factory=dict)
     #: The users of SCRAM, by name and mechanism.
     scram_users: Mapping[tuple[str, SaslMechanism], ScramCredential] = field(default_factory=dict)
 
@@ -261,6 +263,10 @@ class DataDirectory:
                 for _, topic in sorted(cluster.topics.items())
             ],
             "acls": [_encode_acl(acl) for acl in cluster.acls],
+            "client_quotas": [
+                {"entity": dict(entity), "quotas": dict(quotas)}
+                for entity, quotas in cluster.client_quotas.items()
+            ],
             "scram_users": [
                 {
                     "user": user,
@@ -414,6 +420,12 @@ def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
             for name, configs in content.get("broker_configs", {}).items()
         },
         acls=tuple(map(_decode_acl, content.get("acls", ()))),
+        client_quotas={
+            entity_of(stored["entity"]): {
+                str(key): float(value) for key, value in stored["quotas"].items()
+            }
+            for stored in content.get("client_quotas", ())
+        },
         scram_users=dict(map(_decode_scram_user, content.get("scram_users", ()))),
     )
 

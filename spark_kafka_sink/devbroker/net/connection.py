@@ -23,6 +23,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -44,6 +45,7 @@ from spark_kafka_sink.devbroker.net.frame_receiver import FrameReceiver
 from spark_kafka_sink.devbroker.net.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.messages.fetch import FetchResponse
 from spark_kafka_sink.security.subject_name import subject_name
 from spark_kafka_sink.security.tls import ClientAuth
 
@@ -100,6 +102,8 @@ class _Waiting:
     request: AnyRequest
     #: When it arrived, by the clock of the loop; see `Connection._arrived`.
     began: float
+    #: The bytes of the request.
+    size: int
     #: What a fault does to the response.
     action: faults.Action | None = None
     #: The response, if only the time to send it has not come yet.
@@ -325,7 +329,7 @@ class Connection(AcceptedConnection):
             self._authenticate(self._authenticator, frame, now)
             return
         header, request = self._server.broker.decode_request(frame)
-        waiting = _Waiting(header, request, self._server.loop.time())
+        waiting = _Waiting(header, request, self._server.loop.time(), len(frame))
         if request_logger.isEnabledFor(logging.INFO):
             self._log(header)
         waiting.action = self._decide(waiting, now)
@@ -406,7 +410,28 @@ class Connection(AcceptedConnection):
             waiting.kept = outcome.kept
             self._wait(waiting, outcome.until - now, outcome.watched)
         else:
-            self._answer(waiting, outcome)
+            self._answer(waiting, self._throttled(waiting, outcome, now))
+
+    def _throttled(
+        self, waiting: _Waiting, outcome: ApiResponse | None, now: float
+    ) -> ApiResponse | None:
+        """Stop reading from a client that exceeds a quota, and tell it for how long."""
+        if isinstance(waiting.action, faults.Throttle):
+            return outcome
+        if waiting.header.request_api_key == ApiKey.PRODUCE:
+            seconds = self._server.broker.record_produced(
+                waiting.header, self._principal, waiting.size, now
+            )
+            if seconds > 0 and outcome is not None:
+                throttle_time_ms = math.ceil(seconds * 1000)
+                outcome = replace(cast("Any", outcome), throttle_time_ms=throttle_time_ms)
+        elif isinstance(outcome, FetchResponse):
+            seconds = outcome.throttle_time_ms / 1000
+        else:
+            return outcome
+        if seconds > 0:
+            self._mute_for(seconds)
+        return outcome
 
     def _arrived(self, waiting: _Waiting, now: float) -> float:
         """Return when a request arrived, in seconds since 1970, if it is `now` that late.

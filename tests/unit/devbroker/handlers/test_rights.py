@@ -51,6 +51,12 @@ from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
 from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
     TopicRequest as PartitionsOf,
 )
+from spark_kafka_sink.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+)
+from spark_kafka_sink.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from spark_kafka_sink.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -295,6 +301,19 @@ NEEDS = {
     "DescribeTopicPartitions": need(
         DescribeTopicPartitionsRequest(topics=(PartitionsOf(name="t"),)),
         ("DESCRIBE", TOPIC, NO_TOPIC),
+    ),
+    "DescribeClientQuotas": need(
+        DescribeClientQuotasRequest(components=(), strict=False),
+        ("DESCRIBE_CONFIGS", CLUSTER, NO_CLUSTER),
+    ),
+    "AlterClientQuotas": need(
+        AlterClientQuotasRequest(
+            entries=(
+                EntryData(entity=(EntityData(entity_type="user", entity_name="a"),), ops=()),
+            ),
+            validate_only=True,
+        ),
+        ("ALTER_CONFIGS", CLUSTER, NO_CLUSTER),
     ),
     "DescribeUserScramCredentials": need(
         DescribeUserScramCredentialsRequest(users=None), ("DESCRIBE", CLUSTER, NO_CLUSTER)

@@ -64,6 +64,7 @@ public class MessageGoldens {
             ApiKeys.DESCRIBE_QUORUM, ApiKeys.LIST_CONFIG_RESOURCES,
             ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
             ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKeys.ALTER_USER_SCRAM_CREDENTIALS,
+            ApiKeys.DESCRIBE_CLIENT_QUOTAS, ApiKeys.ALTER_CLIENT_QUOTAS,
         };
         for (ApiKeys api : apis) {
             ApiMessageType type = api.messageType;
@@ -141,6 +142,7 @@ public class MessageGoldens {
             case "UINT16": return same(counter * 0x0101);
             case "INT32": return same(counter * 0x01010101);
             case "INT64": return same(counter * 0x0101010101010101L);
+            case "FLOAT64": return same(counter + 0.5);
             case "UUID":
                 Uuid uuid = new Uuid(counter * 0x0101010101010101L, counter);
                 return new Filled(uuid, new java.util.UUID(uuid.getMostSignificantBits(), uuid.getLeastSignificantBits()).toString());
