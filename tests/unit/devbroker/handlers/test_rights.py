@@ -24,6 +24,11 @@ from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from spark_kafka_sink.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+)
 from spark_kafka_sink.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -41,6 +46,7 @@ from spark_kafka_sink.protocol.messages.consumer_group_heartbeat import (
 )
 from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest
 from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
+from spark_kafka_sink.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
 from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
 from spark_kafka_sink.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -51,12 +57,6 @@ from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
 from spark_kafka_sink.protocol.messages.describe_topic_partitions import (
     TopicRequest as PartitionsOf,
 )
-from spark_kafka_sink.protocol.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    EntityData,
-    EntryData,
-)
-from spark_kafka_sink.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from spark_kafka_sink.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -308,9 +308,7 @@ NEEDS = {
     ),
     "AlterClientQuotas": need(
         AlterClientQuotasRequest(
-            entries=(
-                EntryData(entity=(EntityData(entity_type="user", entity_name="a"),), ops=()),
-            ),
+            entries=(EntryData(entity=(EntityData(entity_type="user", entity_name="a"),), ops=()),),
             validate_only=True,
         ),
         ("ALTER_CONFIGS", CLUSTER, NO_CLUSTER),
