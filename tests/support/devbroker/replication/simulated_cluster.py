@@ -312,11 +312,16 @@ class SimulatedCluster:
     # Clients.
 
     def move(self, key: TopicIdPartition, replicas: list[int]) -> None:
-        """Begin to move the replicas of a partition, if there is a controller that can."""
+        """Begin to move the replicas of a partition, unless a move is under way.
+
+        A move that replaces another one may never end, as in Kafka: a replica that the first one
+        adds and the second one removes is then both.
+        """
         controller = self.controller
-        if controller is not None:
-            with suppress(RefusedError):
-                controller.reassign("t", key.partition, replicas, self.now)
+        if controller is None or controller.image.find_partition(key).is_reassigning:
+            return
+        with suppress(RefusedError):
+            controller.reassign("t", key.partition, replicas, self.now)
 
     def produce(self, key: TopicIdPartition, acks: int) -> None:
         """Write a record to the broker that some broker takes for the leader."""
