@@ -102,6 +102,10 @@ from spark_kafka_sink.formats.avro_serializers import (
     AvroDeserializer as AvroDeserializer,
     AvroSerializer as AvroSerializer,
 )
+from spark_kafka_sink.formats.json_serializers import (
+    JsonDeserializer as JsonDeserializer,
+    JsonSerializer as JsonSerializer,
+)
 from spark_kafka_sink.metrics.kafka_metric import (
     KafkaMetric as KafkaMetric,
     MetricName as MetricName,

@@ -19,6 +19,8 @@ from tests.support.platforms.connect_server import ConnectServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+#: Those of typed values, which are also the names of their topics.
+FORMATS = ["avro", "json"]
 #: The steps, in the order in which the job takes them: later ones read what earlier ones wrote.
 STEPS = [
     "session",
@@ -36,6 +38,8 @@ STEPS = [
     "dry_run",
     "registered",
     "reports",
+    *FORMATS,
+    "unsupported_type",
 ]
 TOPICS = [
     "batch",
@@ -46,14 +50,21 @@ TOPICS = [
     "registered",
 ]
 VALUES = sorted(str(number) for number in range(connect_job.ROWS))
-_SECONDS = 400
+_SECONDS = 600
 
 
 @pytest.fixture(scope="module")
 def broker():
     with DevBroker(
         auto_create_topics=False,
-        topics=dict.fromkeys([*TOPICS, "bad_rows", "letters", "spread_keys", "reports"], 2),
+        topics=dict.fromkeys(
+            [
+                *(*TOPICS, "bad_rows", "letters", "spread_keys", "reports"),
+                *(*FORMATS, *map("{}_copy".format, FORMATS)),
+            ],
+            2,
+        ),
+        schema_registry=True,
     ) as started:
         yield started
 
@@ -63,7 +74,10 @@ def answers(broker) -> dict[str, Any]:
     """Return the answers of a client that has taken all steps."""
     with closing(ConnectServer()) as server:
         done = subprocess.run(  # noqa: S603 -- our own program
-            [sys.executable, connect_job.__file__, server.url, broker.bootstrap_servers, *STEPS],
+            [
+                *(sys.executable, connect_job.__file__, server.url, broker.bootstrap_servers),
+                *(broker.schema_registry_url, *STEPS),
+            ],
             # The client has no Java.
             env={**os.environ, "PYTHONPATH": str(ROOT), "JAVA_HOME": "/nowhere"},
             stdin=subprocess.DEVNULL,
@@ -124,6 +138,18 @@ def test_a_dry_run_is_a_job_of_the_server(answers, broker):
     """Its result comes back to the client, and no row is sent."""
     assert [20, 2, [0, 1]] == answers["dry_run"]
     assert connect_job.ROWS == len(read_with_confluent(broker.bootstrap_servers, "batch"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_values_are_structs_in_batches_and_streams(answers, name):
+    """They are checked, written, copied by a stream and read, in Avro and in JSON."""
+    values = [[number, f"n{number}"] for number in range(connect_job.ROWS)]
+    assert [2, connect_job.TYPE, values] == answers[name]
+
+
+def test_a_type_that_no_format_has_is_named_to_the_client(answers):
+    """The error comes from the driver's side, before a task runs."""
+    assert "interval month" in answers["unsupported_type"]["message"]
 
 
 def test_an_error_reaches_the_client(answers):

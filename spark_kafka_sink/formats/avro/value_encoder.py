@@ -62,6 +62,7 @@ from spark_kafka_sink.formats.avro.schema import (
     describe,
     shortened,
 )
+from spark_kafka_sink.formats.columnar.python_values import EPOCH, EPOCH_DAY, LOCAL_EPOCH
 from spark_kafka_sink.record.default_record import encode_varint
 
 #: Appends a value to the bytes; raises `WrongValueError`.
@@ -69,9 +70,6 @@ _Write: TypeAlias = Callable[[Any, bytearray], None]
 #: Returns the int of a value; raises `WrongValueError`.
 _Number: TypeAlias = Callable[[Any], int]
 
-EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-LOCAL_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 -- the start of local timestamps
-EPOCH_DAY: Final = EPOCH.toordinal()
 _BITS: Final = {"int": 32, "long": 64}
 _NANOS_PER_MICRO: Final = 1000
 #: What microseconds are divided by, for the units of times and timestamps.

@@ -21,18 +21,21 @@ if TYPE_CHECKING:
     from spark_kafka_sink.observability import StreamEvent
 
 ROWS = 20
+#: Of the values in Avro and in JSON.
+TYPE = "struct<id:bigint,name:string>"
 _SECONDS = 120
 #: How often a query may be started for which Spark starts a Python process.
 _STARTS = 10
 
 
-def main(url: str, bootstrap_servers: str, names: list[str]) -> None:
+def main(url: str, bootstrap_servers: str, registry_url: str, names: list[str]) -> None:
     """Run the named steps in a session of the server at a URL, and print their answers."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     spark = SparkSession.builder.remote(url).getOrCreate()
     try:
-        job = ConnectJob(spark, url, {"kafka.bootstrap.servers": bootstrap_servers})
+        servers = {"kafka.bootstrap.servers": bootstrap_servers}
+        job = ConnectJob(spark, url, servers, registry_url)
         for name in names:
             step: Callable[[], Any] = getattr(job, name)
             try:
@@ -48,8 +51,11 @@ def main(url: str, bootstrap_servers: str, names: list[str]) -> None:
 class ConnectJob:
     """The steps; each writes to a topic of its name, and returns what JSON can hold."""
 
-    def __init__(self, spark: SparkSession, url: str, servers: dict[str, str]) -> None:
+    def __init__(
+        self, spark: SparkSession, url: str, servers: dict[str, str], registry_url: str
+    ) -> None:
         """Use a session of Connect, to the server at a URL."""
+        self._registry = {"valueFormat": "avro", "schema.registry.url": registry_url}
         self._spark = spark
         self._url = url
         self._servers = servers
@@ -173,6 +179,34 @@ class ConnectJob:
         spark.stop()
         return [*counts, last is not None and last.query_id == query.id, *events.told]
 
+    def avro(self) -> list[Any]:
+        """Write structs in Avro, and copy them by a stream; return the copy's type and values."""
+        return self._typed("avro", self._registry | {"autoRegisterSchemas": "true"}, self._registry)
+
+    def json(self) -> list[Any]:
+        """Do the same in JSON."""
+        options = {"valueFormat": "json"}
+        return self._typed("json", options, options | {"valueSchema": TYPE})
+
+    def _typed(self, name: str, to_write: dict[str, str], to_read: dict[str, str]) -> list[Any]:
+        from spark_kafka_sink import KafkaSink  # noqa: PLC0415
+
+        df = self._spark.range(ROWS).selectExpr("struct(id, concat('n', id) as name) as value")
+        checked = KafkaSink.check(df, {**self._servers, **to_write}, topic=name)
+        self._write(df, name, **to_write)
+        reader = self._spark.readStream.format("pykafka").options(**self._servers, **to_read)
+        stream = reader.options(subscribe=name, startingOffsets="earliest").load()
+        writer = stream.select("value").writeStream.format("pykafka")
+        self._run(writer.options(**self._servers, **to_write, topic=f"{name}_copy"))
+        copied = self._reader(f"{name}_copy", **to_read)
+        values = copied.select("value.*").orderBy("id").collect()
+        return [checked.partitions, dict(copied.dtypes)["value"], list(map(tuple, values))]
+
+    def unsupported_type(self) -> None:
+        """Write a type that the format does not have."""
+        df = self._spark.range(1).selectExpr("struct(interval '1' month as months) as value")
+        self._write(df, "avro", **self._registry, autoRegisterSchemas="true")
+
     def missing_topic(self) -> None:
         """Write to a topic that does not exist."""
         self._write(self._df, "missing_topic")
@@ -181,9 +215,9 @@ class ConnectJob:
         writer = df.write.format("pykafka").mode("append")
         writer.options(**self._servers, topic=topic, **options).save()
 
-    def _reader(self, topic: str) -> DataFrame:
+    def _reader(self, topic: str, **options: str) -> DataFrame:
         reader = self._spark.read.format("pykafka")
-        return reader.options(**self._servers, subscribe=topic).load()
+        return reader.options(**self._servers, subscribe=topic, **options).load()
 
     def _stream(self) -> DataFrame:
         reader = self._spark.readStream.format("pykafka").options(**self._servers)
@@ -235,4 +269,4 @@ def _exactly_once(prefix: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
