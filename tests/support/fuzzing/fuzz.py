@@ -1,10 +1,10 @@
 """Fuzz the code that reads from the network with random and mutated bytes.
 
-There are eleven targets: a broker without sockets; its SASL authenticator; the client's frame
+There are thirteen targets: a broker without sockets; its SASL authenticator; the client's frame
 decoder, its response decoders, and its SASL exchange; the record decoder, and the compiled decoder,
-which is compared with it; the compiled decoder of Avro, compared with its interpreter, and the
-encoder, compared with its oracle; the client of a Schema Registry, and the embedded registry
-without sockets. A target may reject its input with the errors that it documents. Any other
+which is compared with it; the compiled decoders of Avro and JSON, compared with their interpreters,
+and the encoders, compared with their oracles; the client of a Schema Registry, and the embedded
+registry without sockets. A target may reject its input with the errors that it documents. Any other
 exception, an error in the log, an input that takes too long, or memory that is never freed is a
 finding. A seed determines all inputs.
 """
@@ -43,7 +43,7 @@ from tests.support.devbroker.broker_requests import NOW, broker_with
 from tests.support.fuzzing.fuzz_avro import AvroEncoderTarget, AvroTarget
 from tests.support.fuzzing.fuzz_client import ClientSaslTarget, FrameTarget
 from tests.support.fuzzing.fuzz_decoder import DecoderTarget
-from tests.support.fuzzing.fuzz_json import JsonTarget
+from tests.support.fuzzing.fuzz_json import JsonEncoderTarget, JsonTarget
 from tests.support.fuzzing.fuzz_registry import RegistryClientTarget, RegistryTarget
 from tests.support.fuzzing.random_bytes import changed, random_message
 from tests.support.record.plain_batches import plain_batch
@@ -230,6 +230,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
         AvroTarget,
         AvroEncoderTarget,
         JsonTarget,
+        JsonEncoderTarget,
         RegistryClientTarget,
         RegistryTarget,
     )

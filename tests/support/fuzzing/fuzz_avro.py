@@ -75,8 +75,7 @@ class AvroEncoderTarget:
 
     def make(self, random_: random.Random) -> bytes:
         """Return a seed and, half of the time, some changes."""
-        changes = random_.choice((0, 0, 1, 2))
-        return random_.randbytes(4) + random_.randbytes(4 * changes)
+        return seed_and_changes(random_)
 
     def take(self, data: bytes) -> None:
         """Encode the column, compare the payloads with the oracle's, and decode them again."""
@@ -93,7 +92,7 @@ class AvroEncoderTarget:
                 expected.append(payload)
         except avro_writer.RefusedError:
             is_refused = True
-        is_changed = _change(case.array, data[4:])
+        is_changed = change_references(case.array, data[4:])
         try:
             encoded = encoder.encode(case.array)
         except PayloadError:
@@ -112,7 +111,13 @@ class AvroEncoderTarget:
                 interpreter.append(payload)
 
 
-def _change(array: pa.Array, changes: bytes) -> bool:
+def seed_and_changes(random_: random.Random) -> bytes:
+    """Return the input of an encoder: a seed and, half of the time, some changes."""
+    changes = random_.choice((0, 0, 1, 2))
+    return random_.randbytes(4) + random_.randbytes(4 * changes)
+
+
+def change_references(array: pa.Array, changes: bytes) -> bool:
     """Change offsets, indices, views or ends of runs in place; return whether there are any."""
     buffers = [buffer for buffer in _referring(array) if buffer is not None and buffer.size]
     for start in range(0, len(changes) - 3, 4):

@@ -1,16 +1,24 @@
-"""A fuzz target for the compiled decoder of JSON, compared with its interpreter."""
+"""Fuzz targets for the compiled decoder and encoder of JSON, compared with their oracles."""
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from spark_kafka_sink.errors import PayloadError, SchemaError
+from spark_kafka_sink.formats.json.encode_plan import make_encode_plan
+from spark_kafka_sink.formats.json.encoder import Encoder
 from spark_kafka_sink.formats.json.plan import make_plan
+from tests.support.formats import json_writer
 from tests.support.formats.compared_json import compare_decoders
+from tests.support.formats.encode_cases import make_encode_case
 from tests.support.formats.json_cases import damage, make_text, make_type
-from tests.support.fuzzing.fuzz_avro import split_payloads
+from tests.support.fuzzing.fuzz_avro import change_references, seed_and_changes, split_payloads
 
 if TYPE_CHECKING:
     from spark_kafka_sink.formats.json.plan import Plan
@@ -45,6 +53,41 @@ class JsonTarget:
         seed, few_bytes = struct.unpack_from(">HB", data)
         plan = _plan(seed % _TYPES)
         compare_decoders(plan, split_payloads(data[3:]), 32 << few_bytes % 16)
+
+
+class JsonEncoderTarget:
+    """Columns of Arrow in any layout; the inputs are those of the encoder of Avro."""
+
+    name = "jsonencoder"
+
+    def make(self, random_: random.Random) -> bytes:
+        """Return a seed and, half of the time, some changes."""
+        return seed_and_changes(random_)
+
+    def take(self, data: bytes) -> None:
+        """Encode the column, and compare the texts with the oracle's; changed ones are JSON."""
+        case = make_encode_case(int.from_bytes(data[:4], "big"))
+        array = pa.StructArray.from_arrays([case.array], names=["a"])
+        try:
+            encoder = Encoder(make_encode_plan(array.type))
+        except SchemaError:
+            return
+        is_changed = change_references(case.array, data[4:])
+        try:
+            encoded = encoder.encode(array)
+        except PayloadError:
+            if not is_changed:
+                raise
+            return
+        encoded.validate(full=True)
+        texts = [text.decode() for text in encoded.to_pylist()]
+        if is_changed:
+            for text in texts:
+                json.loads(text)
+            return
+        expected = [json_writer.encode(array.type, {"a": row}) for row in case.rows]
+        if texts != expected:
+            raise RuntimeError(f"{texts} instead of {expected}")
 
 
 @lru_cache(maxsize=_TYPES)
