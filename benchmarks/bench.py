@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import (
+    bad_rows,
     bare_producer,
     consuming,
     cpu_time,
@@ -57,6 +58,7 @@ SECTIONS = {
     "read": reading.run,
     "consumer": consuming.run,
     "formats": formats.run,
+    "bad-rows": bad_rows.run,
     "security": secured_producer.run,
 }
 

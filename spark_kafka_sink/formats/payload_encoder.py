@@ -9,28 +9,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import Framing, PayloadFormat
-from spark_kafka_sink.errors import PayloadError
+from spark_kafka_sink.errors import PayloadError, SchemaError
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder as AvroEncoder
-from spark_kafka_sink.formats.columnar.inputs import MALFORMED
+from spark_kafka_sink.formats.columnar.sources import is_any_string
 from spark_kafka_sink.formats.json import encode_plan as json_encode_plan
 from spark_kafka_sink.record.arrow.record_columns import first_bad_row
 from spark_kafka_sink.record.refused_rows import RefusedPayloads, RowErrorKind
 from spark_kafka_sink.registry.framing import prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
 
     from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions, Side
-    from spark_kafka_sink.formats.columnar.batch_encoder import BatchEncoder
+    from spark_kafka_sink.formats.columnar.batch_encoder import BatchEncoder, Failure
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.record.refused_rows import RefusedRows
 
 #: How many rows are encoded at once: with payloads of up to 20 kB, Arrow's limit of 2 GB for a
 #: column is not reached.
 MOST_ROWS: Final = 100_000
+#: What `_json_encoder` writes before a value; behind it is a brace.
+_BEFORE: Final = b'{"v":'
 _KINDS: Final[dict[Side, RowErrorKind]] = {"key": RowErrorKind.KEY, "value": RowErrorKind.VALUE}
 
 
@@ -64,32 +69,46 @@ class PayloadEncoder:
         rows are added to it, and their payloads are null. `first_row` is the index of the first
         value in the table or task, for errors.
         """
-        parts = []
-        start = 0
-        while True:
-            rest = values.slice(start) if start else values
-            try:
-                encoded = self._encoder.encode(rest, self._prefix)
-                break
-            except PayloadError as error:
-                bad = start + (error.row or 0)
-                named = error.about(row=first_row + bad, schema_id=self._schema_id)
-                is_of_row = error.field is not None and error.cause != MALFORMED
-                if refused is None or not (is_of_row and _is_readable(values.slice(bad, 1))):
-                    raise named from None
-                reason = error.about(schema_id=self._schema_id)
-                reason.row = None
-                row = np.array([first_row + bad])
-                refused.add(_KINDS[self._side], reason, row)
-                texts = pa.array([text_of(values[bad])], pa.string()).cast(pa.binary())
-                refused.keep(RefusedPayloads(self._side, row, texts))
-                # The rows before it are good.
-                parts += [
-                    self._encoder.encode(values.slice(start, bad - start), self._prefix),
-                    pa.nulls(1, pa.binary()),
-                ]
-                start = bad + 1
-        return pa.concat_arrays([*parts, encoded]) if parts else encoded
+        try:
+            if refused is None:
+                return self._encoder.encode(values, self._prefix)
+            payloads, failures = self._encoder.encode_good(values, self._prefix)
+        except PayloadError as error:
+            row = None if error.row is None else first_row + error.row
+            raise error.about(row=row, schema_id=self._schema_id) from None
+        if failures:
+            self._refuse(failures, values, first_row, refused)
+        return payloads
+
+    def _refuse(
+        self, failures: Sequence[Failure], values: Any, first_row: int, refused: RefusedRows
+    ) -> None:
+        """Add the rows that the schema does not have, and for dead letters their values as JSON."""
+        if refused.keeps_payloads:
+            rows = np.sort(np.concatenate([failure.rows for failure in failures]))
+            texts = (
+                texts_of(values, rows)
+                if _is_readable(values)
+                else self._texts_of_malformed(values, failures, first_row, rows)
+            )
+            refused.keep(RefusedPayloads(self._side, first_row + rows, texts))
+        for failure in failures:
+            reason = failure.error.about(schema_id=self._schema_id)
+            refused.add(_KINDS[self._side], reason, first_row + failure.rows)
+
+    def _texts_of_malformed(
+        self,
+        values: Any,
+        failures: Sequence[Failure],
+        first_row: int,
+        rows: npt.NDArray[np.int64],
+    ) -> Any:
+        """Return rows as JSON; raise the error of one that refers to other memory."""
+        for failure in failures:
+            for row in failure.rows.tolist():
+                if not _is_readable(values.slice(row, 1)):
+                    raise failure.error.about(row=first_row + row, schema_id=self._schema_id)
+        return _texts_one_by_one(values, rows)
 
 
 @lru_cache(maxsize=100)
@@ -121,12 +140,47 @@ def encoded(
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _is_readable(row: Any) -> bool:
-    """Return whether a row, an array of one, refers only to its own memory."""
+def _is_readable(array: Any) -> bool:
+    """Return whether the rows of an array refer only to its own memory."""
     try:
-        return first_bad_row(row) is None
+        return first_bad_row(array) is None
     except pa.ArrowInvalid:
         return False
+
+
+def texts_of(values: Any, rows: npt.NDArray[np.int64]) -> Any:
+    """Return rows of a column as JSON, as Spark's `to_json` writes it, in a `pyarrow.BinaryArray`.
+
+    What `to_json` does not have is the text of `text_of`.
+    """
+    try:
+        chosen = values.take(pa.array(rows))
+        encoder = _json_encoder(values.type)
+    except (pa.ArrowNotImplementedError, SchemaError):
+        # Arrow cannot take all types by index, and JSON does not have all.
+        return _texts_one_by_one(values, rows)
+    texts, failures = encoder.encode_good(pa.StructArray.from_arrays([chosen], names=["v"]))
+    texts = pc.binary_slice(texts, len(_BEFORE), -1)
+    if not failures:
+        return texts
+    failed = np.sort(np.concatenate([failure.rows for failure in failures]))
+    index = np.arange(len(rows))
+    index[failed] = len(rows) + np.arange(failed.size)
+    return pa.concat_arrays([texts, _texts_one_by_one(chosen, failed)]).take(pa.array(index))
+
+
+@lru_cache(maxsize=100)
+def _json_encoder(kind: Any) -> BatchEncoder:
+    """Return the encoder of a struct with one field; raises SchemaError if JSON lacks its type."""
+    from spark_kafka_sink.formats.json.encoder import (  # noqa: PLC0415  only bad rows need it
+        Encoder as JsonEncoder,
+    )
+
+    return JsonEncoder(json_encode_plan.make_encode_plan(pa.struct([("v", kind)])))
+
+
+def _texts_one_by_one(values: Any, rows: npt.NDArray[np.int64]) -> Any:
+    return pa.array([text_of(values[row]) for row in rows.tolist()], pa.string()).cast(pa.binary())
 
 
 def text_of(scalar: Any) -> str:
@@ -149,8 +203,11 @@ def _readable(scalar: Any) -> Any:
         value = [_readable(item) for item in items]
     elif hasattr(scalar, "as_buffer"):
         content = scalar.as_buffer().to_pybytes()
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        value = content.decode(errors="replace") if is_text else base64.b64encode(content).decode()
+        value = (
+            content.decode(errors="replace")
+            if is_any_string(kind)
+            else base64.b64encode(content).decode()
+        )
     elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
         value = scalar.as_py()
     else:

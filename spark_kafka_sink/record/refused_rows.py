@@ -82,9 +82,10 @@ class RefusedPayloads(NamedTuple):
 class RefusedRows:
     """The refused rows of a task, by their numbers. Not thread-safe."""
 
-    def __init__(self, most: int | None = None) -> None:
-        """Accept `most` rows, or any number of them."""
+    def __init__(self, most: int | None = None, *, keeps_payloads: bool = True) -> None:
+        """Accept `most` rows, or any number of them; `keeps_payloads` if there are dead letters."""
         self._most = most
+        self.keeps_payloads = keeps_payloads
         self._refusals: list[Refusal] = []
         #: The rows of `_refusals`, if there are several of these; else nothing.
         self._known: set[int] = set()

@@ -56,8 +56,8 @@ class Encoder(BatchEncoder):
     def _run(self, task: npt.NDArray[np.void]) -> int:
         return encode_rows(task)
 
-    def _known(self, source: Source, task: npt.NDArray[np.void]) -> dict[str, Any]:
-        return super()._known(source, task) | {"symbols": _some(source.symbols)}
+    def _known(self, source: Source, detail: int) -> dict[str, Any]:
+        return super()._known(source, detail) | {"symbols": _some(source.symbols)}
 
 
 def _some(symbols: tuple[str, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +16,12 @@ from spark_kafka_sink.formats.columnar.inputs import (
     Inputs,
     check_buffers,
 )
-from spark_kafka_sink.formats.columnar.source_kernel import ROOM
+from spark_kafka_sink.formats.columnar.source_kernel import FAILURE_WIDTH, ROOM
 from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
+from spark_kafka_sink.record.refused_rows import groups
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -31,6 +32,14 @@ ENCODED: Final = 0
 NO_ROOM: Final = 1
 #: What is wrong with a column whose offsets lead out of its buffers, and what to do.
 BAD_OFFSETS: Final = (MALFORMED, MALFORMED_ADVICE)
+
+
+class Failure(NamedTuple):
+    """Rows of an array that cannot be encoded for the same reason."""
+
+    rows: npt.NDArray[np.int64]
+    #: Without the number of a row.
+    error: PayloadError
 
 
 class BatchEncoder(ABC):
@@ -52,9 +61,9 @@ class BatchEncoder(ABC):
     def _run(self, task: npt.NDArray[np.void]) -> int:
         """Append payloads to the output until something has to be done."""
 
-    def _known(self, source: Source, task: npt.NDArray[np.void]) -> dict[str, Any]:
+    def _known(self, source: Source, detail: int) -> dict[str, Any]:
         """Return what the explanation of an error may name."""
-        return {"type": source.type, "target": source.target, "detail": int(task["detail"][0])}
+        return {"type": source.type, "target": source.target, "detail": detail}
 
     def encode(self, array: Any, prefix: bytes = b"") -> Any:
         """Encode a `pyarrow.Array` of the plan's type; return a `pyarrow.BinaryArray`.
@@ -63,6 +72,20 @@ class BatchEncoder(ABC):
         `PayloadError` for the first row that cannot be encoded, with its index in the array
         and the path of the field; TypeError for an array of another type.
         """
+        return self._encoded(array, prefix, [], collects=False)
+
+    def encode_good(self, array: Any, prefix: bytes = b"") -> tuple[Any, list[Failure]]:
+        """Encode an array as `encode` does; rows that cannot be encoded are null.
+
+        Returns what is wrong with those as well. Raises `PayloadError` only for a column that
+        refers to data outside of its buffers, or that becomes too large.
+        """
+        failures: list[Failure] = []
+        return self._encoded(array, prefix, failures, collects=True), failures
+
+    def _encoded(
+        self, array: Any, prefix: bytes, failures: list[Failure], *, collects: bool
+    ) -> Any:
         if not isinstance(array, pa.Array) or array.type != self._plan.type:
             raise TypeError(f"the plan is for arrays of {self._plan.type}, not {_type_of(array)}")
         check_buffers(array)
@@ -71,9 +94,6 @@ class BatchEncoder(ABC):
             return pa.nulls(len(array), pa.binary())
         inputs = Inputs(len(self._plan.sources), array)
         array = inputs.add(source, array)
-        return self._encoded(inputs, array, prefix)
-
-    def _encoded(self, inputs: Inputs, array: Any, prefix: bytes) -> Any:
         rows = len(array)
         framing = np.frombuffer(prefix + bytes(COPY_SLACK), np.uint8)
         lists = np.zeros(2 * self._plan.lists + 1, np.int64)
@@ -85,6 +105,9 @@ class BatchEncoder(ABC):
         task["prefix"], task["prefix_size"] = framing.ctypes.data, len(prefix)
         task["program"], task["slots"] = self._program.ctypes.data, inputs.slots.ctypes.data
         task["lists"] = lists.ctypes.data
+        # Only the part that is written takes memory.
+        failed = np.empty((rows if collects else 0, FAILURE_WIDTH), np.int64)
+        task["failures"], task["most_failed"] = failed.ctypes.data, len(failed)
         task["constants"] = self._constants.ctypes.data
         task["constants_end"] = self._constants.ctypes.data + self._constants.size
         while True:
@@ -93,7 +116,9 @@ class BatchEncoder(ABC):
             if status == ENCODED:
                 break
             if status != NO_ROOM:
-                raise self._error(status, task)
+                raise self._error(status, int(task["slot"][0]), int(task["detail"][0])).about(
+                    row=int(task["row"][0])
+                )
             if output.size - ROOM >= self._most_bytes:
                 raise PayloadError(
                     f"the payloads of the batch have more than {self._most_bytes} bytes",
@@ -103,24 +128,42 @@ class BatchEncoder(ABC):
             wanted = 2 * (output.size + int(task["detail"][0]))
             output.resize(min(wanted, self._most_bytes) + ROOM)
         output.resize(int(task["used"][0]), shrink_to_fit=True)
+        found = failed[: int(task["failed"][0])]
+        failures += self._failures(found)
         return pa.Array.from_buffers(
-            pa.binary(), rows, [_validity(array), pa.py_buffer(offsets.data), output]
+            pa.binary(),
+            rows,
+            [_validity(array, found[:, 0]), pa.py_buffer(offsets.data), output],
         )
 
-    def _error(self, status: int, task: npt.NDArray[np.void]) -> PayloadError:
-        source = self._plan.sources[int(task["slot"][0])]
-        known = self._known(source, task)
+    def _failures(self, found: npt.NDArray[np.int64]) -> Iterator[Failure]:
+        """Yield the rows that could not be encoded, by what is wrong with them."""
+        rows, statuses, slots, details = found.T
+        has_detail = [
+            status for status, texts in self.explanations.items() if "{detail}" in "".join(texts)
+        ]
+        details = np.where(np.isin(statuses, has_detail), details, 0)
+        for group in groups(statuses, slots, details):
+            first = group[0]
+            error = self._error(int(statuses[first]), int(slots[first]), int(details[first]))
+            yield Failure(rows[group], error)
+
+    def _error(self, status: int, slot: int, detail: int) -> PayloadError:
+        """Return what is wrong with a value, without its row."""
+        source = self._plan.sources[slot]
+        known = self._known(source, detail)
         cause, advice = (text.format(**known) for text in self.explanations[status])
-        return PayloadError(cause, row=int(task["row"][0]), field=source.path, advice=advice)
+        return PayloadError(cause, field=source.path, advice=advice)
 
 
 def _type_of(array: Any) -> str:
     return str(array.type) if isinstance(array, pa.Array) else type(array).__name__
 
 
-def _validity(array: Any) -> Any:
-    """Return the bitmap of an array, beginning with the first row; None without nulls."""
-    if not array.null_count:
+def _validity(array: Any, failed: npt.NDArray[np.int64]) -> Any:
+    """Return a bitmap without the nulls of an array, and without some rows; None for all rows."""
+    if not array.null_count and not failed.size:
         return None
-    flags = array.is_valid().to_numpy(zero_copy_only=False)
+    flags = np.array(array.is_valid().to_numpy(zero_copy_only=False))
+    flags[failed] = False
     return pa.py_buffer(np.packbits(flags, bitorder="little").data)

@@ -12,6 +12,7 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     load_byte,
     load_int32,
     load_int64,
+    store_int64,
 )
 
 
@@ -55,7 +56,15 @@ ENCODE_TASK_FIELDS: Final = [
     # The column with a wrong value, and what it has, or the bytes that the output lacks.
     ("slot", np.int64),
     ("detail", np.int64),
+    # Wrong values that do not end the call: int64[most_failed, row status slot detail], and how
+    # many there are.
+    ("failures", np.int64),
+    ("failed", np.int64),
+    ("most_failed", np.int64),
 ]
+#: The numbers of a wrong value.
+FAILURE_WIDTH: Final = 4
+FAILURE_BYTES: Final = 8 * FAILURE_WIDTH
 #: Bytes behind the capacity of an output: copies are made in blocks.
 ROOM: Final = 128
 
@@ -84,3 +93,12 @@ def item_range(column: int, index: int) -> tuple[int, int]:
         return load_int64(address), load_int64(address + 8)
     address = load_int64(column + _OFFSETS) + 4 * index
     return load_int32(address), load_int32(address + 4)
+
+
+@kernel_part
+def note_failure(failure: int, row: int, status: int, slot: int, detail: int) -> None:
+    """Keep at an address what is wrong with a row, which has no payload."""
+    store_int64(failure, row)
+    store_int64(failure + 8, status)
+    store_int64(failure + 16, slot)
+    store_int64(failure + 24, detail)

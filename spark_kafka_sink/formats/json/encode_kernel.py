@@ -1,7 +1,8 @@
 """The compiled loop that encodes rows of Arrow buffers as JSON by a plan.
 
 It returns when all rows are encoded, when a value cannot be, or when the output is full; then
-nothing of that row is in the output, and it can be called again for the same row.
+nothing of that row is in the output, and it can be called again for the same row. As long as there
+is room for failures, it keeps what is wrong with a value, and goes on with the next row.
 
 The addresses, and the numbers of items behind them, must be right. Offsets in the buffers need not
 be: they are checked before they are followed. Each operation begins with room for `ROOM` bytes in
@@ -17,9 +18,11 @@ import numpy as np
 
 from spark_kafka_sink.formats.columnar.source_kernel import (
     ENCODE_TASK_FIELDS,
+    FAILURE_BYTES,
     SourceSlot,
     is_null,
     item_range,
+    note_failure,
 )
 from spark_kafka_sink.formats.json.encode_plan import WIDTH, EncodeOp
 from spark_kafka_sink.formats.json.number_kernel import write_decimal, write_float, write_integer
@@ -272,9 +275,14 @@ def _encode_json(table: Any) -> int:
             copy_short(position, task.prefix, task.prefix_size, prefix_end)
             position += task.prefix_size
             position = _encode_row(task, position)
-            if position < 0:
+            if position >= 0:
+                task.used = position - task.data
+            elif position in (-_GROW, -_BAD_OFFSETS) or task.failed == task.most_failed:
                 return -position
-            task.used = position - task.data
+            else:
+                failure = task.failures + FAILURE_BYTES * task.failed
+                note_failure(failure, task.row, -position, task.slot, task.detail)
+                task.failed += 1
         store_int32(task.offsets + 4 * task.row + 4, task.used)
         task.row += 1
     return _DONE

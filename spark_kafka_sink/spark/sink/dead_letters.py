@@ -90,7 +90,9 @@ class BadRowWriter:
         self, options: OnErrorOptions, origin: RowOrigin, config: ProducerConfig, topic: str | None
     ) -> None:
         """Set what happens to them; `topic` is None if a column names the topics."""
-        self.refused = RefusedRows(options.limit.count)
+        self.refused = RefusedRows(
+            options.limit.count, keeps_payloads=options.dlq_topic is not None
+        )
         self._dlq_topic = options.dlq_topic
         self._origin = origin
         self._config = config

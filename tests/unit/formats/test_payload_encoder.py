@@ -6,12 +6,13 @@ import datetime as dt
 import json
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.format_arguments import FormatArguments
 from spark_kafka_sink.errors import KafkaError, PayloadError
-from spark_kafka_sink.formats.payload_encoder import encoded, text_of
+from spark_kafka_sink.formats.payload_encoder import encoded, text_of, texts_of
 from spark_kafka_sink.formats.payload_schemas import schemas_to_write
 from spark_kafka_sink.record.refused_rows import RefusedRows, RowErrorKind
 
@@ -26,12 +27,16 @@ TYPE = pa.struct([("id", pa.int64()), ("color", pa.string())])
 
 def encode(values, refused, *, first_row=0, key=None):
     """Return the payloads of a batch's values, and of its keys if it has any."""
-    columns = {"value": pa.array(values, TYPE)} | ({} if key is None else {"key": pa.array(key)})
+    return encode_array(pa.array(values, TYPE), refused, first_row=first_row, key=key)
+
+
+def encode_array(values, refused, *, first_row=0, key=None, schema=ORDER):
+    columns = {"value": values} | ({} if key is None else {"key": pa.array(key)})
     call = FormatArguments(
         key_format=None if key is None else "avro",
         value_format="avro",
         key_schema=None if key is None else json.dumps(COLOR),
-        value_schema=json.dumps(ORDER),
+        value_schema=json.dumps(schema),
         schema_registry=None,
         format_options=None,
     ).of_write()
@@ -64,7 +69,8 @@ def test_bad_rows_are_set_aside():
     found = refused.between(10, 20)
     assert [11, 14, 16] == sorted(row for bad in found for row in bad.rows.tolist())
     assert {RowErrorKind.VALUE} == {bad.kind for bad in found}
-    assert {11: rows[1], 14: rows[4], 16: rows[6]} == kept(refused, "value")
+    # As JSON of Spark's `to_json`, which has no nulls.
+    assert {11: rows[1], 14: {"color": "RED"}, 16: rows[6]} == kept(refused, "value")
     [null] = [bad for bad in found if 14 in bad.rows]
     assert str(null.error(14)).startswith("row 14, value.id: the value is null")
 
@@ -82,7 +88,7 @@ def test_keys_are_set_aside_by_a_kind_of_their_own():
     assert [b"\0", None] == batch.column("key").to_pylist()
     [bad] = refused.between(0, 2)
     assert (RowErrorKind.KEY, [1], 1) == (bad.kind, bad.rows.tolist(), refused.count)
-    assert ({1: "PINK"}, {1: row(None)}) == (kept(refused, "key"), kept(refused, "value"))
+    assert ({1: "PINK"}, {1: {"color": "RED"}}) == (kept(refused, "key"), kept(refused, "value"))
 
 
 def test_too_many_bad_rows_end_the_task():
@@ -114,6 +120,62 @@ def test_too_many_bad_rows_end_the_task():
 def test_a_value_as_text_for_people(value, kind, expected):
     """Whatever is in it, there is a text."""
     assert expected == text_of(pa.array([value], kind)[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array(["a", "é", None]), ['"a"', '"é"', "null"]),
+        (pa.array([Decimal("1.50")] * 3), ["1.50"] * 3),
+        (pa.array([row(1), row(None), None], TYPE), [row(1), {"color": "RED"}, None]),
+        # What `to_json` does not have.
+        (pa.array([1, 2, 3], pa.uint64()), ["1", "2", "3"]),
+        # Arrow cannot take these by index.
+        (pa.array(["a", "b", "c"], pa.string_view()), ['"a"', '"b"', '"c"']),
+        # Only the second is not UTF-8.
+        (
+            pa.array([b"a", b"\xffa", b"c"], pa.binary()).view(pa.string()),
+            ['"a"', '"\ufffda"', '"c"'],
+        ),
+    ],
+)
+def test_rows_of_a_column_as_text(values, expected):
+    """Whatever `to_json` lacks has the text for people."""
+    texts = [text or b"null" for text in texts_of(values, np.arange(3)).to_pylist()]
+    found = [json.loads(text, parse_float=Decimal) for text in texts]
+    wanted = [
+        json.loads(each, parse_float=Decimal) if isinstance(each, str) else each
+        for each in expected
+    ]
+    assert wanted == found
+    [last] = texts_of(values, np.array([2])).to_pylist()
+    assert texts[2] == (last or b"null")
+
+
+NAMED = ORDER | {"fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]}
+
+
+def malformed(*offsets):
+    """Return rows that all lack an id, and whose names have these offsets."""
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32).tobytes()), pa.py_buffer(b"ab")]
+    names = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+    ids = pa.nulls(len(names), pa.int64())
+    return pa.StructArray.from_arrays([ids, names], ["id", "name"])
+
+
+def test_a_bad_row_that_refers_to_other_memory_ends_the_write():
+    """A dead letter could show what is there, although the row is bad for another reason."""
+    refused = RefusedRows()
+    with pytest.raises(PayloadError, match=r"row 11, value\.id: the value is null"):
+        encode_array(malformed(0, 1, 900, 2), refused, first_row=10, schema=NAMED)
+    assert 0 == refused.count
+
+
+def test_without_dead_letters_no_value_is_read():
+    """Rows are only counted."""
+    refused = RefusedRows(keeps_payloads=False)
+    encode_array(malformed(0, 1, 900, 2), refused, schema=NAMED)
+    assert (3, []) == (refused.count, refused.payloads)
 
 
 def test_a_value_that_python_does_not_have_is_text():

@@ -193,6 +193,58 @@ def test_the_first_row_that_the_schema_lacks_is_an_error(schema, array, cause):
     assert 1 == caught.value.row
 
 
+def test_rows_that_the_schema_lacks_are_null_and_listed_by_their_reasons():
+    """The rows between them are as before, also behind lists that were not completed."""
+    kind = pa.struct([("a", pa.list_(pa.string())), ("b", pa.binary())])
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "a", "type": {"type": "array", "items": "string"}},
+            {"name": "b", "type": {"type": "fixed", "name": "F", "size": 2}},
+        ],
+    }
+    rows = [
+        {"a": ["x"], "b": b"12"},
+        {"a": ["x", None], "b": b"12"},
+        {"a": [], "b": b"1"},
+        None,
+        {"a": ["y" * 900, None], "b": b"12"},
+        {"a": ["z"], "b": b"123"},
+        {"a": None, "b": b"12"},
+        {"a": ["z"] * 3, "b": b"34"},
+        {"a": [], "b": b"5"},
+    ]
+    array = pa.array(rows, kind)
+    encoder = Encoder(make_encode_plan(parse_schema(json.dumps(schema)), kind))
+    payloads, failures = encoder.encode_good(array, b"p")
+    payloads.validate(full=True)
+    good = [None if row is None or number in {1, 2, 4, 5, 6, 8} else row
+            for number, row in enumerate(rows)]  # fmt: skip
+    assert encode(schema, pa.array(good, kind), b"p").to_pylist() == payloads.to_pylist()
+    found = {str(failure.error).split(". ")[0]: failure.rows.tolist() for failure in failures}
+    size = "value.b: the value has {} bytes, unlike fixed F of 2 bytes"
+    null = "the value is null, but the schema has"
+    assert {
+        f"value.a[]: {null} string without null": [1, 4],
+        size.format(1): [2, 8],
+        size.format(3): [5],
+    } == {text: rows for text, rows in found.items() if "value.a:" not in text}
+    assert [[6]] == [rows for text, rows in found.items() if text.startswith(f"value.a: {null}")]
+    assert all(failure.error.row is None for failure in failures)
+
+
+def test_all_rows_may_be_wrong():
+    """Then all payloads are null, and none of them without rows."""
+    kind = pa.struct([("a", pa.int64())])
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
+    encoder = Encoder(make_encode_plan(parse_schema(json.dumps(schema)), kind))
+    for count in (0, 5):
+        payloads, failures = encoder.encode_good(pa.array([{"a": None}] * count, kind))
+        assert [None] * count == payloads.to_pylist()
+        assert count == sum(len(failure.rows) for failure in failures)
+
+
 def raw(kind, *buffers, length=2):
     """Return an array of buffers that nothing has checked."""
     return pa.Array.from_buffers(kind, length, [None, *map(pa.py_buffer, buffers)])

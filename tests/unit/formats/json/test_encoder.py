@@ -128,6 +128,20 @@ def test_a_null_as_a_key_is_an_error():
     assert (1, "value{}") == (caught.value.row, caught.value.field)
 
 
+def test_rows_without_a_text_are_null_and_listed():
+    """The rows between them are as before."""
+    names = pa.array([b"a", b"\xff", b"c", b"\xfe"], pa.binary()).view(pa.string())
+    array = pa.StructArray.from_arrays([names], ["n"])
+    payloads, [failure] = Encoder(make_encode_plan(array.type)).encode_good(array)
+    payloads.validate(full=True)
+    assert [b'{"n":"a"}', None, b'{"n":"c"}', None] == payloads.to_pylist()
+    assert ([1, 3], "value.n", None) == (
+        failure.rows.tolist(),
+        failure.error.field,
+        failure.error.row,
+    )
+
+
 def test_keys_of_maps_may_be_numbers_and_booleans():
     """They are written in quotation marks, and values that are null remain."""
     for kind, keys, texts in [
