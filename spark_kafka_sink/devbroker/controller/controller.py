@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_kafka_sink.devbroker.controller.partition_change_builder import Election
     from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
@@ -359,30 +358,7 @@ class Controller:
         self._commit([record], now)
         return AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=size)
 
-    # The same for callers in this process, and what has no message here; each raises RefusedError.
-
-    def elect_leader(self, topic: str, partition: int, election: Election, now: float) -> None:
-        """Elect a leader as a client asks; see `ReplicationControl.elect_leader`."""
-        change = self._replication.elect_leader(topic, partition, election)
-        self._commit_or_refuse([change], now)
-
-    def reassign(
-        self,
-        topic: str,
-        partition: int,
-        replicas: Sequence[int] | None,
-        now: float,
-        *,
-        may_change_replication_factor: bool = True,
-    ) -> None:
-        """Begin or cancel a reassignment; see `ReplicationControl.reassign`."""
-        change = self._replication.reassign(
-            topic,
-            partition,
-            replicas,
-            may_change_replication_factor=may_change_replication_factor,
-        )
-        self._commit_or_refuse([] if change is None else [change], now)
+    # Calls without a message of their own; each raises RefusedError.
 
     def alter_configs(
         self, resource: ConfigResource, changes: Mapping[str, str | None], now: float

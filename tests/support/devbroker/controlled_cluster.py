@@ -16,6 +16,11 @@ from spark_kafka_sink.protocol.messages.alter_partition import (
     AlterPartitionResponsePartition,
     BrokerState,
 )
+from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from spark_kafka_sink.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -30,6 +35,11 @@ from spark_kafka_sink.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+)
+from spark_kafka_sink.protocol.messages.elect_leaders import (
+    PREFERRED,
+    ElectLeadersRequest,
+    TopicPartitions,
 )
 
 if TYPE_CHECKING:
@@ -185,6 +195,26 @@ class ControlledCluster:
         """Return leader, ISR and ELR of a partition."""
         partition = self.partition(index)
         return partition.leader, partition.isr, partition.elr
+
+    def elect(self, index: int = 0, *, election: int = PREFERRED, topic: str = "t") -> int:
+        """Elect a leader; return the error code."""
+        wanted = TopicPartitions(topic=topic, partitions=(index,))
+        request = ElectLeadersRequest(election_type=election, topic_partitions=(wanted,))
+        response = self.controller.handle(request, self.now)
+        (result,) = response.replica_election_results[0].partition_result
+        return response.error_code or result.error_code
+
+    def reassign(
+        self, replicas: tuple[int, ...] | None, *, may_change_replication_factor: bool = True
+    ) -> int:
+        """Move partition 0, or cancel its move; return the error code."""
+        partition = ReassignablePartition(partition_index=0, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(
+            allow_replication_factor_change=may_change_replication_factor,
+            topics=(ReassignableTopic(name="t", partitions=(partition,)),),
+        )
+        response = self.controller.handle(request, self.now)
+        return response.error_code or response.responses[0].partitions[0].error_code
 
     def alter(
         self, isr: tuple[int, ...], *, sender: int | None = None, version: int = 3, **changes: int

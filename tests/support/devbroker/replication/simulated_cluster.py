@@ -21,11 +21,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.metadata.quorum import (
     FetchMetadataRequest,
     FetchMetadataResponse,
@@ -35,6 +33,11 @@ from spark_kafka_sink.devbroker.metadata.records import NO_LEADER, TopicIdPartit
 from spark_kafka_sink.devbroker.replication.replica_manager import Envelope
 from spark_kafka_sink.protocol.codec import decode, encode
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from spark_kafka_sink.protocol.messages.broker_registration import BrokerRegistrationRequest
 from spark_kafka_sink.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -320,8 +323,9 @@ class SimulatedCluster:
         controller = self.controller
         if controller is None or controller.image.find_partition(key).is_reassigning:
             return
-        with suppress(RefusedError):
-            controller.reassign("t", key.partition, replicas, self.now)
+        partition = ReassignablePartition(partition_index=key.partition, replicas=tuple(replicas))
+        topic = ReassignableTopic(name="t", partitions=(partition,))
+        controller.handle(AlterPartitionReassignmentsRequest(topics=(topic,)), self.now)
 
     def produce(self, key: TopicIdPartition, acks: int) -> None:
         """Write a record to the broker that some broker takes for the leader."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.controller.partition_change_builder import Election
 from spark_kafka_sink.devbroker.metadata.image import MetadataImage
 from spark_kafka_sink.devbroker.metadata.quorum import FetchMetadataRequest
 from spark_kafka_sink.devbroker.metadata.records import (
@@ -15,6 +14,7 @@ from spark_kafka_sink.devbroker.metadata.records import (
 )
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from spark_kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest
 from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
 from tests.support.devbroker.controlled_cluster import ControlledCluster
 
@@ -110,9 +110,8 @@ def test_a_controller_that_was_replaced_does_nothing_more(call):
         partition = old.image.find_topic("t").partitions[0]
         change = PartitionChange(topic_id=partition.topic_id, partition=0, leader=1)
         old.image.apply([change])
-        with pytest.raises(RefusedError) as caught:
-            old.elect_leader("t", 0, Election.PREFERRED, 2.0)
-        assert ErrorCode.NOT_CONTROLLER == caught.value.error_code
+        request = ElectLeadersRequest(topic_partitions=None)
+        assert ErrorCode.NOT_CONTROLLER == old.handle(request, 2.0).error_code
     assert not old.is_active
     assert end == cluster.quorum.end_offset
 
