@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.protocol.registry import RequestHeader, ResponseHeader, declared_messages
 from spark_kafka_sink.protocol.schema import (
     BOOL,
+    FLOAT64,
     INT8,
     INT16,
     INT32,
@@ -55,6 +56,8 @@ _SCALARS = {
     UINT16: st.integers(0, 2**16 - 1),
     INT32: st.integers(-(2**31), 2**31 - 1),
     INT64: st.integers(-(2**63), 2**63 - 1),
+    # NaN is not equal to itself.
+    FLOAT64: st.floats(allow_nan=False),
     UUID: st.uuids(),
 }
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=6)

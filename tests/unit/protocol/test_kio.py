@@ -46,6 +46,7 @@ KIO_NAMES = {
     "AlterPartitionRequestTopic": "TopicData",
     "AlterPartitionResponsePartition": "PartitionData",
     "AlterPartitionResponseTopic": "TopicData",
+    "EntryResult": "EntryData",
     "RequestedPartitionData": "PartitionData",
     "RequestedTopicData": "TopicData",
 }
