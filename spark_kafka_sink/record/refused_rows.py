@@ -12,21 +12,19 @@ and not for a row.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from spark_kafka_sink.display import counted
-from spark_kafka_sink.errors import KafkaError, RecordError
+from spark_kafka_sink.errors import RecordError
+from spark_kafka_sink.record.bad_row_limit import MOST_SHOWN, too_many
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from spark_kafka_sink.errors import PayloadError
     from spark_kafka_sink.record.columns import Int64Array
-
-#: How many rows the errors and reports about many of them show.
-MOST_SHOWN: Final = 10
 
 
 class RowErrorKind(StrEnum):
@@ -171,11 +169,3 @@ def groups(*keys: npt.NDArray[Any]) -> list[npt.NDArray[np.intp]]:
         ordered = key[order]
         is_new[1:] |= ordered[1:] != ordered[:-1]
     return np.split(order, np.flatnonzero(is_new))
-
-
-def too_many(what: str, errors: list[str]) -> KafkaError:
-    """Return the error of a write with more bad rows than maxErrors; `errors` are the first."""
-    return KafkaError(
-        f"{what}, which is more than maxErrors allows. The first of them: {'; '.join(errors)}. "
-        "Correct the rows, or raise maxErrors (a number, or a share of all rows such as 5%)"
-    )

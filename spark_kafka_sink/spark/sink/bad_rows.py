@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink import display
-from spark_kafka_sink.record.refused_rows import MOST_SHOWN, too_many
+from spark_kafka_sink.record.bad_row_limit import MOST_SHOWN, too_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -23,8 +23,9 @@ import numpy as np
 from spark_kafka_sink import display
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, RecordError
 from spark_kafka_sink.model import known_offset
+from spark_kafka_sink.record.bad_row_limit import MOST_SHOWN
 from spark_kafka_sink.record.columns import NULL_TOPIC_INDEX
-from spark_kafka_sink.record.refused_rows import MOST_SHOWN, RefusedRows, RowErrorKind
+from spark_kafka_sink.record.refused_rows import RefusedRows, RowErrorKind
 from spark_kafka_sink.spark.sink.bad_rows import BadRow, BadRows, bad_rows_of
 from spark_kafka_sink.spark.sink.letter_columns import (
     BadBatch,

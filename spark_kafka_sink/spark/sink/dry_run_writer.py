@@ -17,7 +17,7 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_kafka_sink.config.sink_options import KEY_ORDER_OFF, ErrorLimit, OnErrorOptions
-from spark_kafka_sink.record.refused_rows import MOST_SHOWN
+from spark_kafka_sink.record.bad_row_limit import MOST_SHOWN
 from spark_kafka_sink.spark.sink.bad_rows import BadRow, bad_rows_of
 from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
 from spark_kafka_sink.spark.sink.dry_run import (
