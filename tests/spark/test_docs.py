@@ -81,7 +81,7 @@ def test_a_block_with_spark_runs_unchanged(block, spark, tmp_path):
         if "query" in names:
             names["query"].processAllAvailable()
 
-        writes = re.search(r"\.(save|start)\(\)|send_arrow", code) is not None
+        writes = re.search(r"\.(save|start)\(\)|mapInArrow\(", code) is not None
         assert (ROWS if writes else 0) == len(
             read_with_confluent(broker.bootstrap_servers, "copy" if copies else "events")
         )
