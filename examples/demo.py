@@ -119,6 +119,7 @@ def write(rows: DataFrame, bootstrap_servers: str, topic: str) -> tuple[float, d
             .mode("append")
             .option("kafka.bootstrap.servers", bootstrap_servers)
             .option("topic", topic)
+            .option("keyOrder", "off")  # here it does not matter which order of a customer is first
             .option("reportPath", str(report_path))
             .save()
         )
