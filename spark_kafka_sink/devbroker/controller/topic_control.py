@@ -10,6 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.devbroker.base.new_topics import (
+    check_assigned_by_hand,
+    partitions_and_replicas,
+)
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.base.topic_names import collision_key, validate_topic_name
@@ -45,7 +49,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest
 
 #: The number of partitions or replicas that requests the default.
-_UNSET: Final = -1
 _BOOLEANS: Final = frozenset({"true", "false"})
 
 
@@ -140,12 +143,7 @@ class TopicControl:
     def _assignments(self, topic: CreatableTopic) -> list[tuple[int, ...]]:
         """Return the replicas of each partition of a new topic."""
         if topic.assignments:
-            if topic.replication_factor != _UNSET or topic.num_partitions != _UNSET:
-                raise RefusedError(
-                    ErrorCode.INVALID_REQUEST,
-                    "A manual partition assignment was specified, but replication factor and "
-                    "numPartitions were not both set to -1.",
-                )
+            check_assigned_by_hand(topic)
             in_order = sorted(topic.assignments, key=lambda each: each.partition_index)
             if [each.partition_index for each in in_order] != list(range(len(in_order))):
                 raise RefusedError(
@@ -156,20 +154,14 @@ class TopicControl:
             for assignment in in_order:
                 self.replication.check_assignment(assignment.broker_ids, factor)
             return [tuple(each.broker_ids) for each in in_order]
-        if topic.replication_factor < _UNSET or topic.replication_factor == 0:
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                "Replication factor must be larger than 0, or -1 to use the default value.",
-            )
-        if topic.num_partitions < _UNSET or topic.num_partitions == 0:
-            raise RefusedError(
-                ErrorCode.INVALID_PARTITIONS,
-                "Number of partitions was set to an invalid non-positive value.",
-            )
-        count, factor = topic.num_partitions, topic.replication_factor
+        count, factor = partitions_and_replicas(
+            topic,
+            num_partitions=self.settings.num_partitions,
+            default_replication_factor=self.settings.default_replication_factor,
+        )
         return place_replicas(
-            self.settings.num_partitions if count == _UNSET else count,
-            self.settings.default_replication_factor if factor == _UNSET else factor,
+            count,
+            factor,
             self.image.brokers.values(),
             self.rng,
         )

@@ -7,6 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
+from spark_kafka_sink.devbroker.base.new_topics import (
+    check_assigned_by_hand,
+    partitions_and_replicas,
+)
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.cluster.topic_changes import CLUSTER_METADATA_TOPIC
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
@@ -208,31 +212,16 @@ def _partitions_and_replicas(
     Checks in the order of ReplicationControlManager.createTopic. Raises RefusedError.
     """
     if topic.assignments:
-        if topic.replication_factor != _UNSET or topic.num_partitions != _UNSET:
-            raise RefusedError(
-                ErrorCode.INVALID_REQUEST,
-                "A manual partition assignment was specified, but replication factor and "
-                "numPartitions were not both set to -1.",
-            )
+        check_assigned_by_hand(topic)
         replication_factor = _check_assignments(context, topic.assignments)
         return len(topic.assignments), replication_factor
-    if topic.replication_factor < _UNSET or topic.replication_factor == 0:
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
-        )
-    if topic.num_partitions < _UNSET or topic.num_partitions == 0:
-        raise RefusedError(
-            ErrorCode.INVALID_PARTITIONS,
-            "Number of partitions was set to an invalid non-positive value.",
-        )
-    settings = context.settings
-    replication_factor = topic.replication_factor
-    if replication_factor == _UNSET:
-        replication_factor = settings.default_replication_factor
+    partitions, replication_factor = partitions_and_replicas(
+        topic,
+        num_partitions=context.settings.num_partitions,
+        default_replication_factor=context.settings.default_replication_factor,
+    )
     changes.check_replication_factor(replication_factor)
-    partitions = topic.num_partitions
-    return settings.num_partitions if partitions == _UNSET else partitions, replication_factor
+    return partitions, replication_factor
 
 
 def _assignments(topic: CreatableTopic) -> list[tuple[int, ...]] | None:

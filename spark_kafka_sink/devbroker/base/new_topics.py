@@ -1,0 +1,48 @@
+"""How many partitions and replicas a new topic gets, as ReplicationControlManager.createTopic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic
+
+_UNSET: Final = -1
+
+
+def check_assigned_by_hand(topic: CreatableTopic) -> None:
+    """Raise RefusedError with INVALID_REQUEST if a topic with assignments also has counts."""
+    if topic.replication_factor != _UNSET or topic.num_partitions != _UNSET:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replication factor and "
+            "numPartitions were not both set to -1.",
+        )
+
+
+def partitions_and_replicas(
+    topic: CreatableTopic, *, num_partitions: int, default_replication_factor: int
+) -> tuple[int, int]:
+    """Return the numbers of partitions and replicas of a topic without assignments.
+
+    The keywords are the settings of these names, for a topic that leaves them open. Raises
+    RefusedError with INVALID_REPLICATION_FACTOR or INVALID_PARTITIONS.
+    """
+    partitions, replicas = topic.num_partitions, topic.replication_factor
+    if replicas < _UNSET or replicas == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if partitions < _UNSET or partitions == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    return (
+        num_partitions if partitions == _UNSET else partitions,
+        default_replication_factor if replicas == _UNSET else replicas,
+    )
