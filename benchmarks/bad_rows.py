@@ -87,7 +87,7 @@ def run(setting: Setting) -> None:
 
 
 def plain_batch(*, has_bad_rows: bool) -> pa.RecordBatch:
-    """Return rows of which some have a partition that the topic lacks."""
+    """Return rows; some have a partition that the topic lacks."""
     partitions = [row % PARTITIONS for row in range(BATCH_ROWS)]
     if has_bad_rows:
         partitions[BAD_EVERY // 2 :: BAD_EVERY] = [99] * (BATCH_ROWS // BAD_EVERY)
@@ -101,7 +101,7 @@ def plain_batch(*, has_bad_rows: bool) -> pa.RecordBatch:
 
 
 def order_batch(*, has_bad_rows: bool) -> pa.RecordBatch:
-    """Return orders of which some have no id, which the schema demands."""
+    """Return orders; some have no id, although the schema demands one."""
     values = orders().slice(0, BATCH_ROWS)
     columns = values.flatten()
     if has_bad_rows:

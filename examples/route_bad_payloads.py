@@ -46,7 +46,7 @@ def to_topics(rows: DataFrame, kafka: dict[str, str], checkpoint: str) -> DataSt
 
 
 def send_orders(servers: str, registry: str, first: int) -> None:
-    """Send 500 orders, of which five are no Avro."""
+    """Send 500 orders; five of them are not Avro."""
     orders = [{"id": first + number, "amount": number * 1.5} for number in range(495)]
     with KafkaProducer({"bootstrap.servers": servers}) as producer:
         producer.send_arrow(

@@ -30,7 +30,7 @@ spark.sparkContext.setLogLevel("OFF")
 # %% [markdown]
 # ## Orders, and what is wrong with some
 #
-# One in a hundred asks for partition 7, of which there are four. One in two hundred has a timestamp
+# One in a hundred asks for partition 7 of a topic that has four. One in two hundred has a timestamp
 # before 1970. And three have an attachment that is larger than `kafka.max.request.size`.
 
 # %%

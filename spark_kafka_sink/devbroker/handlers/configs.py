@@ -353,7 +353,7 @@ def list_config_resources(
 ) -> ListConfigResourcesResponse:
     """List what has settings: brokers, their loggers, and topics (ListConfigResources 0-1).
 
-    Version 0 lists subscriptions to client metrics only, of which there are none, and groups have
+    Version 0 lists subscriptions to client metrics only, and there are none; groups have
     no settings of their own. An unknown type gets UNSUPPORTED_VERSION.
     """
     if context.version < _FIRST_VERSION_WITH_RESOURCE_TYPES:
