@@ -117,7 +117,9 @@ class Inputs:
             slot[SourceSlot.DATA_SIZE] = data.size
         if len(array):
             ends = np.frombuffer(offsets, f"i{width}", len(array) + 1, array.offset * width)
-            self.text_bytes += max(min(int(ends[-1]) - int(ends[0]), MOST_BYTES), 0)
+            # Malformed offsets may claim more than there is.
+            stored = int(slot[SourceSlot.DATA_SIZE])
+            self.text_bytes += max(min(int(ends[-1]) - int(ends[0]), stored), 0)
 
     def _add_symbols(self, source: Source, array: Any, slot: npt.NDArray[np.int64]) -> None:
         symbols = pa.array(source.symbols, array.type)

@@ -104,7 +104,8 @@ def coverage_fuzz(
         cwd=ROOT,
     )
     said = done.stdout.decode(errors="replace")
-    findings = [_finding(path, module) for path in sorted((directory / "stopped").iterdir())]
+    stopped = sorted((directory / "stopped").iterdir())
+    findings = [_finding(path, module, said) for path in stopped]
     inputs = re.findall(r"stat::number_of_executed_units: (\d+)", said)
     edges = re.findall(r"\bcov: (\d+)", said)
     if not inputs or (not findings and (done.returncode != 0 or not edges)):
@@ -112,8 +113,12 @@ def coverage_fuzz(
     return CoverageReport(int(inputs[-1]), int(edges[-1]) if edges else 0, findings)
 
 
-def _finding(path: Path, module: str) -> Finding:
-    """Try an input on which the fuzzer stopped; its file name says whether it timed out."""
+def _finding(path: Path, module: str, said: str) -> Finding:
+    """Try an input on which the fuzzer stopped; its file name says whether it timed out.
+
+    What an input does only after others, or within the fuzzer's memory, is known from what the
+    fuzzer said.
+    """
     # Imported here, so that the fuzzer's process imports it after instrumentation is set up.
     from tests.support.fuzzing.fuzz import Finding, try_input  # noqa: PLC0415
 
@@ -122,7 +127,8 @@ def _finding(path: Path, module: str) -> Finding:
     kind = path.name.partition("-")[0]
     if kind != "crash":
         return Finding(target.name, data, f"the fuzzer's time limit ({kind})")
-    reason = "not reproducible alone: it needs other inputs, or the fuzzer's memory limit"
+    reported = re.findall(r"^RuntimeError: (.*)", said, re.MULTILINE) or [said[-2000:]]
+    reason = f"not reproducible alone, in the fuzzer: {reported[-1]}"
     return try_input(target(), data) or Finding(target.name, data, reason)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
-from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,10 @@ from spark_kafka_sink.formats.avro.plan import MOST_EMPTY_ITEMS, make_plan
 from spark_kafka_sink.formats.avro.schema import parse_schema
 from spark_kafka_sink.record.default_record import encode_varint
 from tests.support.formats.compared_avro import compare_case
+from tests.support.formats.counted_memory import counted_memory
 
 LONG_ARRAY = {"type": "array", "items": "long"}
 STRING_ARRAY = {"type": "array", "items": "string"}
-POOLS = []
 
 
 def plan(writer, reader=None):
@@ -165,17 +164,6 @@ def calls(monkeypatch):
     decode_payloads = decoder_module.decode_payloads
     monkeypatch.setattr(decoder_module, "decode_payloads", counted)
     return calls
-
-
-@contextmanager
-def counted_memory():
-    """Count what pyarrow allocates, in a memory pool of its own."""
-    before = pa.default_memory_pool()
-    pool = pa.proxy_memory_pool(before)
-    POOLS.append(pool)  # Buffers of it must not outlive it.
-    pa.set_memory_pool(pool)
-    yield pool
-    pa.set_memory_pool(before)
 
 
 def test_an_output_above_the_limit_is_divided():

@@ -26,6 +26,7 @@ from tests.support.formats import avro_writer
 from tests.support.formats.arrow_rows import rows_of
 from tests.support.formats.avro_cases import make_case
 from tests.support.formats.avro_writer_oracle import rewritten_by_java
+from tests.support.formats.counted_memory import counted_memory
 from tests.support.formats.encode_cases import fastavro_value, make_encode_case, without_logical
 from tests.support.formats.guarded_arrays import guarded
 
@@ -285,6 +286,16 @@ def test_an_imported_array_whose_last_offset_is_wrong_is_an_error():
     with pytest.raises(PayloadError, match="outside of its buffers") as caught:
         encode("string", array)
     assert 1 == caught.value.row
+
+
+def test_an_array_whose_offsets_claim_gibibytes_takes_no_memory_for_them():
+    """The output's first size is estimated from the data that is there."""
+    offsets = np.array([0, 1, 2], np.int32)
+    array = raw(pa.string(), offsets, b"ab")
+    offsets[2] = 2**31 - 1
+    with counted_memory() as pool, pytest.raises(PayloadError, match="outside of its buffers"):
+        encode("string", array)
+    assert pool.max_memory() < 10_000
 
 
 def test_an_imported_list_whose_offsets_are_wrong_is_an_error():
