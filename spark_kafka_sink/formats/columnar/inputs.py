@@ -174,10 +174,14 @@ def _values(array: Any) -> Any:
     """Return the values of an array that only stores them in another way."""
     if isinstance(array.type, pa.BaseExtensionType):
         return array.storage
+    if not len(array):
+        # What is stored for other rows has not been checked.
+        return pa.nulls(0, array.type.value_type)
     if pa.types.is_run_end_encoded(array.type):
         rows = np.arange(array.offset, array.offset + len(array))
         indices = pa.array(np.searchsorted(array.run_ends.to_numpy(), rows, side="right"))
-        values = array.values
+        # Neither have values without a run.
+        values = array.values.slice(0, len(array.run_ends))
     else:
         indices, values = array.indices, array.dictionary
     while value_type(values.type) != values.type:

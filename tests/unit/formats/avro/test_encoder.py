@@ -310,6 +310,27 @@ def test_an_imported_list_whose_offsets_are_wrong_is_an_error():
     assert 1 == caught.value.row
 
 
+def runs_of_views(ends, length):
+    """Return runs of two views, of which the second one leads nowhere."""
+    beyond = np.array([99, 0, 7, 1 << 20], np.int32)
+    views = np.concatenate((np.array([1, ord("a"), 0, 0], np.int32), beyond))
+    values = pa.Array.from_buffers(pa.string_view(), 2, [None, pa.py_buffer(views)])
+    kind = pa.run_end_encoded(pa.int32(), pa.string_view())
+    children = [pa.array(ends, pa.int32()), values]
+    return pa.Array.from_buffers(kind, length, [None], children=children)
+
+
+@pytest.mark.parametrize(
+    ("ends", "offsets", "payloads"),
+    [([1, 2], [0, 0, 0], [b"\0"] * 2), ([1], [0, 0, 1], [b"\0", b"\2\2a\0"])],
+    ids=["no rows", "no run"],
+)
+def test_values_that_no_row_has_are_not_looked_at(ends, offsets, payloads):
+    """They have not been checked, and may lead anywhere."""
+    array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), runs_of_views(ends, len(ends)))
+    assert payloads == encode({"type": "array", "items": "string"}, array).to_pylist()
+
+
 @pytest.mark.parametrize("kind", [pa.list_view(pa.string()), pa.list_(pa.string(), 1)])
 def test_lists_in_any_layout_are_encoded(kind):
     """Slices, nulls and items below nulls included."""
