@@ -16,7 +16,7 @@ _POOLS: list[Any] = []
 
 @contextmanager
 def counted_memory() -> Iterator[Any]:
-    """Let pyarrow allocate from a pool of its own, and return that."""
+    """Make pyarrow allocate from a pool of its own, and return that."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     _POOLS.append(pool)
