@@ -23,6 +23,7 @@ from spark_kafka_sink.formats.payload_decoder import schema_of_writer
 from spark_kafka_sink.formats.payload_schemas import (
     PayloadSchema,
     UnknownSchemaError,
+    UnreadableSchemaError,
     schema_to_read,
     schema_to_write,
     writers_schema,
@@ -385,7 +386,7 @@ class AvroDeserializer(_Copyable):
                 writer = schema_of_writer(
                     side, reader, call.registry, call.formats.evolution, schema_id
                 )
-        except UnknownSchemaError as error:
+        except (UnknownSchemaError, UnreadableSchemaError) as error:
             raise PayloadError(
                 str(error), schema_id=schema_id, field=side.side, advice=_READ_BYTES
             ) from error

@@ -31,7 +31,11 @@ from spark_kafka_sink.formats.avro.schema import Primitive
 from spark_kafka_sink.formats.columnar.batch_decoder import MOST_BYTES
 from spark_kafka_sink.formats.json.plan import make_plan as make_json_plan
 from spark_kafka_sink.formats.json.types import narrowed as narrowed_json
-from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError, writers_schema
+from spark_kafka_sink.formats.payload_schemas import (
+    UnknownSchemaError,
+    UnreadableSchemaError,
+    writers_schema,
+)
 from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.registry.framing import PREFIX_BYTES, Unframed, schema_ids, why_unframed
 
@@ -73,8 +77,10 @@ _BYTES: Final = Encoder(make_encode_plan(Primitive("bytes"), pa.binary()))
 _MOST_BYTES_OF_ONE: Final = 2**31 - 1
 #: How many ids may be unknown. Payloads without a frame have many.
 _MOST_UNKNOWN: Final = 1000
-#: How many batches at most do not ask again for an id that was unknown.
+#: How many batches at most do not ask again for an id that was unknown, and for how many seconds:
+#: a stream may take hours for so many batches.
 _MOST_SKIPS: Final = 1000
+_MOST_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -83,6 +89,8 @@ class _Unknown:
 
     reason: str
     skips: int
+    #: By the clock of the decoder: then the next batch asks for it, whatever is left of `skips`.
+    asked_again_at: float
     skipped: int = 0
 
 
@@ -133,8 +141,8 @@ class PayloadDecoder:
     """Decodes payloads into the column of a reader's schema.
 
     `writers` is the schema of all payloads if they have no framing. With Confluent's framing it
-    returns the schema of an id, or raises `UnknownSchemaError`. Any thread may use a decoder, also
-    several at once.
+    returns the schema of an id, or raises `UnknownSchemaError` or `UnreadableSchemaError`. Any
+    thread may use a decoder, also several at once.
     """
 
     needs_no_schema: Final = False
@@ -145,12 +153,19 @@ class PayloadDecoder:
         writers: Schema | Callable[[int], Schema],
         most_bytes: int = MOST_BYTES,
         name: str = "value",
+        *,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """Set what errors call the payload: `name`."""
+        """Set what errors call the payload: `name`.
+
+        `clock` returns seconds; without it, only batches count until an unknown id is asked again.
+        """
         self._reader = reader
+        self._clock = clock or (lambda: 0.0)
         self._name = name
         self._most_bytes = most_bytes
-        self._by_id: dict[int, Decoder] = {}
+        #: The decoders of ids, or why there will never be one.
+        self._by_id: dict[int, Decoder | str] = {}
         self._unknown: dict[int, _Unknown] = {}
         #: The ids of the schema "bytes": behind the frame are the bytes, without their length.
         self._bare: set[int] = set()
@@ -259,7 +274,11 @@ class PayloadDecoder:
         if known is not None:
             return known
         unknown = self._unknown.get(schema_id)
-        if unknown is not None and unknown.skipped < unknown.skips:
+        if (
+            unknown is not None
+            and unknown.skipped < unknown.skips
+            and self._clock() < unknown.asked_again_at
+        ):
             unknown.skipped += 1
             return unknown.reason
         if not callable(self._writers):
@@ -269,16 +288,24 @@ class PayloadDecoder:
             known = self._decoder_of(writer)
         except UnknownSchemaError as error:
             return self._remember(schema_id, f"{self._name}: {error}")
-        if writer.type == "bytes":
-            self._bare.add(schema_id)
+        except UnreadableSchemaError as error:
+            known = f"{self._name}: {error}"
+        else:
+            if writer.type == "bytes":
+                self._bare.add(schema_id)
         self._by_id[schema_id] = known
         self._unknown.pop(schema_id, None)
         return known
 
     def _remember(self, schema_id: int, reason: str) -> str:
-        """Keep an unknown id, so that the next batches do not ask again: first one, then more."""
+        """Keep an unknown id, so that the next batches do not ask again: first one, then more.
+
+        The registry may have it later, and until then rows with it are lost or set aside.
+        """
         skips = self._unknown[schema_id].skips if schema_id in self._unknown else 0
-        self._unknown[schema_id] = _Unknown(reason, min(2 * skips + 1, _MOST_SKIPS))
+        self._unknown[schema_id] = _Unknown(
+            reason, min(2 * skips + 1, _MOST_SKIPS), self._clock() + _MOST_SECONDS
+        )
         if len(self._unknown) > _MOST_UNKNOWN:
             raise SchemaError(
                 f"the registry has no schema for more than {_MOST_UNKNOWN} ids in the "
@@ -310,7 +337,8 @@ def payload_decoder(
     if side.framing is Framing.NONE or registry is None:
         return PayloadDecoder(reader, schema.parsed(), name=side.side)
     writers = partial(schema_of_writer, side, schema, registry, evolution)
-    return PayloadDecoder(reader, writers, name=side.side)
+    clock = registry_client(registry).clock
+    return PayloadDecoder(reader, writers, name=side.side, clock=clock)
 
 
 def schema_of_writer(

@@ -23,7 +23,7 @@ from spark_kafka_sink.formats.json import encode_plan as json_encode_plan
 from spark_kafka_sink.formats.json import types as json_types
 from spark_kafka_sink.registry.client import registry_client
 from spark_kafka_sink.registry.rest_service import SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND
-from spark_kafka_sink.registry.schemas import Direction
+from spark_kafka_sink.registry.schemas import Direction, OtherSchemaTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,6 +112,13 @@ class UnknownSchemaError(Exception):
     """The registry does not have the schema that a payload names."""
 
 
+class UnreadableSchemaError(Exception):
+    """The schema that a payload names is none of Avro's, or none that a column can have.
+
+    That never changes: such a payload can never be read.
+    """
+
+
 @lru_cache(maxsize=1000)
 def parsed_schema(text: str, references: tuple[str, ...] = ()) -> Schema:
     """Return a parsed schema of Avro; the same object for the same texts."""
@@ -163,16 +170,22 @@ def schema_to_read(
 def writers_schema(client: SchemaRegistryClient, schema_id: int, subject: str | None) -> Schema:
     """Return the schema of an id that a payload names.
 
-    Raises `UnknownSchemaError` if the registry does not have it, and SchemaRegistryError if it does
-    not answer, or may not be asked.
+    Raises `UnknownSchemaError` if the registry does not have it, `UnreadableSchemaError` if it is
+    of no use, and SchemaRegistryError if the registry does not answer, or may not be asked.
     """
     try:
         schema = client.schema_by_id(schema_id, subject)
+    except OtherSchemaTypeError as error:
+        raise UnreadableSchemaError(error.problem) from error
     except SchemaRegistryError as error:
         if error.error_code == SCHEMA_NOT_FOUND:
             raise UnknownSchemaError("the registry has no schema with its id") from error
         raise
-    return _plain(schema, Direction.READ).parsed()
+    plain = _plain(schema, Direction.READ)
+    try:
+        return plain.parsed()
+    except SchemaError as error:
+        raise UnreadableSchemaError(f"its schema cannot be read: {error}") from error
 
 
 # --- writing

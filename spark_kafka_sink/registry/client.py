@@ -73,6 +73,8 @@ class SchemaRegistryClient:
     ) -> None:
         """Check the settings, without connecting to anything. Raises ConfigError."""
         self._rest = RestService(settings, clock=clock, sleep=sleep)
+        #: Returns seconds since an arbitrary moment.
+        self.clock = clock
         self._fetches = _Fetches()
         self._settings = settings
 

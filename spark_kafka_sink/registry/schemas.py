@@ -53,6 +53,12 @@ _NOT_APPLIED: Final = {
 }
 
 
+class OtherSchemaTypeError(SchemaRegistryError):
+    """A schema is not one of Avro; `problem` says so without the request, and stays in copies."""
+
+    problem: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule of a schema that is not disabled: what it is called, when it applies, what it does."""
@@ -161,10 +167,10 @@ class Reader:
         kind = self._value.get("schemaType")
         if kind is not None and kind != SchemaType.AVRO:
             name = shortened(kind) if isinstance(kind, str) else _kind(kind)
-            raise SchemaRegistryError(
-                f"{self._what}: the schema is of the type {name}, which is not supported yet; use "
-                "one of the type AVRO"
-            )
+            problem = f"the schema is of the type {name}, which is not supported yet"
+            error = OtherSchemaTypeError(f"{self._what}: {problem}; use one of the type AVRO")
+            error.problem = problem
+            raise error
         by_id = schema_id is not None
         return RegisteredSchema(
             id=self.number("id", 0) if schema_id is None else schema_id,

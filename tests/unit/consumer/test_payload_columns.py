@@ -253,6 +253,39 @@ def test_a_registry_that_is_away_is_asked_again_for_a_new_id(registry, on_error)
     assert [{"id": 1}, {"id": 2}] == [row["value"] for row in rows([known, new])]
 
 
+RECURSIVE = '{"type":"record","name":"Tree","fields":[{"name":"up","type":["null","Tree"]}]}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (
+            {"schema": "syntax", "schemaType": "PROTOBUF"},
+            "the schema is of the type PROTOBUF, which is not supported yet",
+        ),
+        (
+            {"schema": RECURSIVE},
+            (
+                "its schema cannot be read: Avro schema, up[1]: the schema is recursive (Tree "
+                "contains itself): no column can have its type"
+            ),
+        ),
+    ],
+)
+def test_a_payload_whose_schema_is_of_no_use_is_malformed(registry, answer, reason):
+    """One record of another format does not end a read whose malformed payloads become null."""
+    registry.values["/schemas/ids/5?subject=orders"] = answer
+    cells = [prefix(3) + b"\x02", prefix(5) + b"\x02"]
+    fine, bad = registered_rows(registry, on_error=OnDecodeError.NULL)(cells)
+    assert ({"id": 1}, None) == (fine["value"], fine["decodeError"])
+    assert (None, cells[1]) == (bad["value"], bad["rawValue"])
+    assert f"value: {reason} (schema 5)" == bad["decodeError"]
+    with pytest.raises(PayloadError) as caught:
+        registered_rows(registry)(cells)
+    assert (11, 5, "value") == (caught.value.offset, caught.value.schema_id, caught.value.field)
+    assert f"schema 5, value: {reason}. To go on, set onDecodeError=null" in str(caught.value)
+
+
 def test_a_newer_schema_is_a_warning(registry, caplog):
     """What it has more than the reader's is named once."""
     rows = registered_rows(registry)

@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer as TheirDeserializer
 from confluent_kafka.schema_registry.avro import AvroSerializer as TheirSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -345,6 +345,16 @@ def test_payloads_without_a_known_schema_are_refused(registry, data, expected):
     """The error says what stands in place of an id."""
     with pytest.raises(PayloadError, match=expected):
         AvroDeserializer(registry).deserialize("orders", [], data)
+
+
+def test_a_payload_whose_schema_is_of_no_use_is_refused(broker, registry):
+    """It is the payload that is refused, so that a consumer can pass by it."""
+    tree = record("x").replace('"long"', '["null", "Order"]')
+    with SchemaRegistryClient({"url": registry["url"]}) as client:
+        schema_id = client.register_schema("trees", Schema(tree, "AVRO"))
+    with pytest.raises(PayloadError, match="its schema cannot be read") as caught:
+        AvroDeserializer(registry).deserialize("orders", [], prefix(schema_id) + b"\0")
+    assert schema_id == caught.value.schema_id
 
 
 def test_a_schema_in_a_header_is_refused(registry):

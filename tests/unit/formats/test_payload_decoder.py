@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import SchemaError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.schema import Field, Primitive, parse_schema
 from spark_kafka_sink.formats.payload_decoder import Malformed, NoDecoderError, PayloadDecoder
-from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError
+from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError, UnreadableSchemaError
 from spark_kafka_sink.registry.framing import prefix
 
 
@@ -112,6 +112,45 @@ def test_a_schema_is_asked_for_once():
     for _ in range(3):
         decoded(decoder, [payload(1, 2), payload(9), payload(2, 1, 1)])
     assert [1, 2, 9, 9] == sorted(asked)
+
+
+def test_an_unknown_id_is_asked_for_again_after_a_while():
+    """A schema that was registered later is found, however few batches a stream has."""
+    now = [0.0]
+    known = {}
+
+    def late(schema_id):
+        if schema_id not in known:
+            raise UnknownSchemaError("there is no such schema")
+        return known[schema_id]
+
+    decoder = PayloadDecoder(READER, late, clock=lambda: now[0])
+    for _ in range(7):
+        assert [None] == decoded(decoder, [payload(1, 2)])[0]
+    known[1] = SCHEMAS[1]
+    now[0] = 59.0
+    assert [None] == decoded(decoder, [payload(1, 2)])[0]
+    now[0] = 60.0
+    assert [{"id": 2, "price": -1}] == decoded(decoder, [payload(1, 2)])[0]
+
+
+def test_a_schema_that_is_of_no_use_makes_payloads_malformed():
+    """Such payloads can never be read, while others are; the registry is asked once."""
+    asked = []
+
+    def refusing(schema_id):
+        asked.append(schema_id)
+        if schema_id == 8:
+            raise UnreadableSchemaError("its schema is recursive")
+        return writers(schema_id)
+
+    decoder = PayloadDecoder(READER, refusing)
+    for _ in range(3):
+        rows, malformed = decoded(decoder, [payload(8, 1), payload(1, 2), payload(8)])
+        assert [None, {"id": 2, "price": -1}, None] == rows
+        reason = Malformed("value: its schema is recursive", 8)
+        assert {0: reason, 2: reason} == malformed
+    assert [1, 8] == sorted(asked)
 
 
 def test_too_many_unknown_ids_end_the_read():
