@@ -5,7 +5,8 @@ its line are run. If they all pass, the mutant has survived: either a test is mi
 makes no difference; then `tests/equivalent_mutants.txt` must list it with the reason.
 
 The first run measures which lines each fast test covers, and caches that in `.cache/mutants` until
-the code or the tests change.
+the code or the tests change. With `--tests`, only the tests of some folders and files are measured
+and run, which takes less time: what survives these may be killed by others.
 """
 
 from __future__ import annotations
@@ -65,7 +66,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--sample", type=int, default=400, help="number of mutants (default: 400)")
     parser.add_argument("--seed", type=int, default=None, help="seed (default: random)")
-    parser.add_argument("--only", default="", help="mutate only paths that contain this")
+    parser.add_argument("--only", nargs="+", default=[], help="mutate only paths with one of these")
+    parser.add_argument(
+        "--tests",
+        nargs="+",
+        default=[],
+        help="run only the tests in these folders and files (default: all)",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parallel jobs")
     parser.add_argument(
         "--at-least", type=float, default=95.0, help="required percentage of killed mutants"
@@ -73,8 +80,8 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
     _say(f"seed {seed}")
-    mutants = _sample(mutable_modules(ROOT, options.only), options.sample, seed)
-    tests = _tests_by_line()
+    mutants = _sample(mutable_modules(ROOT, *options.only), options.sample, seed)
+    tests = _tests_by_line(options.tests)
     verdicts = _run(mutants, tests, options.jobs)
     return _report(verdicts, options.at_least)
 
@@ -95,16 +102,16 @@ def _sample(modules: Sequence[Path], sample: int, seed: int) -> list[Mutant]:
     return read_mutants(listed.stdout.splitlines())
 
 
-def _tests_by_line() -> TestsByLine:
+def _tests_by_line(chosen: Sequence[str]) -> TestsByLine:
     """Return which tests run which lines, measured once for each state of the repository."""
-    data_file = CACHE / f"coverage-{_fingerprint()}"
+    data_file = CACHE / f"coverage-{_fingerprint(chosen)}"
     if not data_file.exists():
         _say("measuring which tests run which lines (takes some minutes)")
         shutil.rmtree(CACHE, ignore_errors=True)
         CACHE.mkdir(parents=True)
         measured = CACHE / "measured"
         command = [sys.executable, "-m", "pytest", "-q", "-m", FAST, "-n", "auto"]
-        command += ["--maxprocesses", "8", "--cov", "--cov-context=test", "--cov-report="]
+        command += ["--maxprocesses", "8", "--cov", "--cov-context=test", "--cov-report=", *chosen]
         subprocess.run(
             command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(measured)}, check=True
         )
@@ -112,8 +119,8 @@ def _tests_by_line() -> TestsByLine:
     return TestsByLine.from_coverage(data_file, ROOT)
 
 
-def _fingerprint() -> str:
-    digest = hashlib.sha256()
+def _fingerprint(chosen: Sequence[str]) -> str:
+    digest = hashlib.sha256("\n".join(chosen).encode())
     for path in sorted([*ROOT.glob("spark_kafka_sink/**/*.py"), *ROOT.glob("tests/**/*.py")]):
         digest.update(str(path.relative_to(ROOT)).encode())
         digest.update(path.read_bytes())

@@ -50,10 +50,10 @@ def read_mutants(lines: Iterable[str]) -> list[Mutant]:
     return [Mutant(**json.loads(line)) for line in lines if line.strip()]
 
 
-def mutable_modules(root: Path, only: str = "") -> list[Path]:
-    """Return the modules of the package, relative to `root`, whose paths contain `only`."""
+def mutable_modules(root: Path, *only: str) -> list[Path]:
+    """Return the modules whose paths contain a part of `only`, relative to `root`; else all."""
     relative = [path.relative_to(root) for path in sorted((root / PACKAGE).rglob("*.py"))]
-    return [path for path in relative if only in str(path)]
+    return [path for path in relative if not only or any(part in str(path) for part in only)]
 
 
 #: How many tests of a module run before those of its room.

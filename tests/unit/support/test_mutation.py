@@ -143,9 +143,23 @@ def test_each_mutant_without_a_difference_is_of_the_code_as_it_is():
     ]
 
 
-def test_modules_are_chosen_by_a_part_of_their_path():
-    """A sample can be drawn from a single module."""
-    assert [Path(MODULE)] == mutable_modules(Path(mutants.ROOT), "record/record_batch")
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (["record/record_batch"], [MODULE]),
+        (["record/record_batch", "/model.py"], [f"{PACKAGE}/model.py", MODULE]),
+    ],
+)
+def test_modules_are_chosen_by_parts_of_their_paths(parts, expected):
+    """A sample can be drawn from one module, or from several rooms."""
+    assert [*map(Path, expected)] == mutable_modules(Path(mutants.ROOT), *parts)
+
+
+def test_a_part_of_the_tests_has_coverage_of_its_own(tmp_path, monkeypatch):
+    """What all tests cover is not taken for what some do, nor that of some for that of others."""
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    chosen = [[], ["tests/unit/record"], ["tests/unit/record", "tests/unit/formats"]]
+    assert len(chosen) == len({mutants._fingerprint(tests) for tests in chosen})
 
 
 @pytest.mark.slow
