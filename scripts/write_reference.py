@@ -349,7 +349,7 @@ def _refused(settings: Mapping[str, RefusedSetting], prefix: str = "") -> str:
             (
                 f"`{prefix}{name}`",
                 ", ".join(f"`{value}`" if value else "(empty)" for value in setting.accepted),
-                setting.reason,
+                setting.said(),
             )
             for name, setting in settings.items()
         ),

@@ -460,6 +460,10 @@ class RefusedSetting(NamedTuple):
     #: Values that are accepted nevertheless, since they request what happens anyway.
     accepted: tuple[str, ...] = ()
 
+    def said(self, prefix: str = "") -> str:
+        """Return the reason; `prefix` stands in front of the settings that it names in braces."""
+        return self.reason.replace("{prefix}", prefix)
+
 
 def unknown_option(name: str, nearest: str | None) -> ConfigError:
     """Return the error for an unknown name, without its value, which may be a secret."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from spark_kafka_sink.config.client_config import KAFKA_PREFIX
 from spark_kafka_sink.config.config_def import (
     BOOLEAN,
     HIGH,
@@ -124,7 +125,7 @@ class _FormatName:
         if value.lower() in list(PayloadFormat):
             return None
         if value.lower() == "protobuf":
-            return f"must be one of: {', '.join(PayloadFormat)}; protobuf is not supported yet"
+            return f"must be one of: {', '.join(PayloadFormat)} (protobuf is not supported yet)"
         return f"must be one of: {', '.join(PayloadFormat)}"
 
 
@@ -257,7 +258,8 @@ WRITE_FORMAT_OPTIONS: Final = {
 }
 
 
-_URL: Final = "schema.registry.url"
+_REGISTRY: Final = "schema.registry."
+_URL: Final = f"{_REGISTRY}url"
 #: What ABRiS, Databricks, Spark and Confluent call options, in lower case and without punctuation,
 #: and what is said here. The options of a side stand without it.
 _OTHER_NAMES: Final = {
@@ -266,6 +268,7 @@ _OTHER_NAMES: Final = {
     "schemaregistry": _URL,
     "schemaregistryurl": _URL,
     "schemaregistryaddress": _URL,
+    "schemaregistrysubject": "Subject",
     "avroschema": "Schema",
     "avroschemaurl": "Schema",
     "jsonformatschema": "Schema",
@@ -282,6 +285,8 @@ _OTHER_NAMES: Final = {
     "avroschemaevolutionmode": "schemaEvolutionMode",
 }
 _CONFLUENT_PREFIX: Final = "confluent."
+#: Settings of the registry that Confluent's serializers take without a prefix, beside Kafka's own.
+_LOGIN_PREFIXES: Final = ("basic.auth.", "bearer.auth.")
 _PUNCTUATION: Final = str.maketrans("", "", "._-")
 
 
@@ -294,6 +299,8 @@ def renamed_option(name: str, *, is_read: bool) -> str | None:
     key = name.lower()
     if key.startswith(f"{_CONFLUENT_PREFIX}schema.registry."):
         return key.removeprefix(_CONFLUENT_PREFIX)
+    if key.removeprefix(KAFKA_PREFIX).startswith(_LOGIN_PREFIXES):
+        return f"{_REGISTRY}{key.removeprefix(KAFKA_PREFIX)}"
     bare = key.translate(_PUNCTUATION)
     if is_read and bare == "mode":
         return "onDecodeError"

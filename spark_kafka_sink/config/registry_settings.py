@@ -81,29 +81,36 @@ _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 _USER_AND_PASSWORD: Final = re.compile(r"[^:\x00-\x1f\x7f]*:[^\x00-\x1f\x7f]*")
 _URL_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 #: The sources of credentials that Confluent's clients have and this one does not.
-_REFUSED_SOURCES: Final = {
-    "SASL_INHERIT": "the login of the brokers is not used for a registry: set basic.auth.user.info",
-    "SASL_OAUTHBEARER_INHERIT": "the tokens of the brokers' login are not used for a registry: set "
-    "bearer.auth.token",
-    "OAUTHBEARER": "tokens are not requested for a registry: set bearer.auth.token",
-    "CUSTOM": "providers of tokens cannot be named here: set bearer.auth.token",
-    "UAMI": "tokens are not requested for a registry: set bearer.auth.token",
+_NO_TOKENS: Final = RefusedSetting(
+    "tokens are not requested for a registry: set {prefix}bearer.auth.token, which may be a "
+    "reference"
+)
+_REFUSED_SOURCES: Final[Mapping[str, RefusedSetting]] = {
+    "SASL_INHERIT": RefusedSetting(
+        "the login of the brokers is not used for a registry: set {prefix}basic.auth.user.info"
+    ),
+    "SASL_OAUTHBEARER_INHERIT": RefusedSetting(
+        "the tokens of the brokers' login are not used for a registry: set "
+        "{prefix}bearer.auth.token"
+    ),
+    "OAUTHBEARER": _NO_TOKENS,
+    "CUSTOM": RefusedSetting(
+        "providers of tokens cannot be named here: set {prefix}bearer.auth.token"
+    ),
+    "UAMI": _NO_TOKENS,
 }
 
 _SET_TIMEOUT: Final = RefusedSetting(
-    "set request.timeout.ms, which is the timeout of a whole request"
+    "set {prefix}request.timeout.ms, which is the timeout of a whole request"
 )
-_SET_PROXY: Final = RefusedSetting("set proxy=http://host:port")
+_SET_PROXY: Final = RefusedSetting("set {prefix}proxy=http://host:port")
 _SET_TRUSTSTORE: Final = RefusedSetting(
-    "set ssl.truststore.location and ssl.truststore.type=PEM, as for Kafka's clients"
+    "set {prefix}ssl.truststore.location and {prefix}ssl.truststore.type=PEM, as for Kafka's "
+    "clients"
 )
 _SET_KEYSTORE: Final = RefusedSetting(
-    "set ssl.keystore.location and ssl.keystore.type=PEM, as for Kafka's clients"
+    "set {prefix}ssl.keystore.location and {prefix}ssl.keystore.type=PEM, as for Kafka's clients"
 )
-_NO_TOKENS: Final = RefusedSetting(
-    "tokens are not requested for a registry: set bearer.auth.token, which may be a reference"
-)
-
 _NO_CACHE: Final = RefusedSetting(
     "a schema is kept as long as the process lives, and nothing else is: neither which version is "
     "the latest nor a failure"
@@ -345,7 +352,7 @@ def _check_names(settings: Mapping[str, object], prefix: str) -> None:
             raise ConfigError(f"the name of a setting must be a string, not {name!r}")
         refused = REFUSED_REGISTRY.get(name)
         if refused is not None and str(value).strip().lower() not in refused.accepted:
-            raise ConfigError(f"{prefix}{name} is not supported: {refused.reason}")
+            raise ConfigError(f"{prefix}{name} is not supported: {refused.said(prefix)}")
         if refused is None and name not in REGISTRY_CONFIG_DEF:
             bare = name.lower().removeprefix(KAFKA_PREFIX).removeprefix(REGISTRY_PREFIX)
             nearest = nearest_name(bare, (*REGISTRY_CONFIG_DEF.names, *REFUSED_REGISTRY))
@@ -359,9 +366,8 @@ def _check_names(settings: Mapping[str, object], prefix: str) -> None:
             )
         if name in _SOURCES and str(value).strip() in _REFUSED_SOURCES:
             source = str(value).strip()
-            raise ConfigError(
-                f"{prefix}{name}={source} is not supported: {_REFUSED_SOURCES[source]}"
-            )
+            reason = _REFUSED_SOURCES[source].said(prefix)
+            raise ConfigError(f"{prefix}{name}={source} is not supported: {reason}")
 
 
 def _urls(entries: tuple[str, ...], name: str, *, hidden: bool) -> tuple[RegistryUrl, ...]:

@@ -223,6 +223,7 @@ def read_formats(options: Mapping[str, object]) -> ReadFormats:
     Spark asks for the columns before it is known whether the read is a batch or a stream. All other
     options are checked when it asks for the reader.
     """
+    _sort_out(options)  # first, since a mistyped option may be the one that the others lack
     wanted = {
         name.lower(): name for name in ("includeHeaders", *FORMAT_OPTIONS, *READ_FORMAT_OPTIONS)
     }

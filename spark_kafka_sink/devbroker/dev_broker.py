@@ -189,7 +189,10 @@ class DevBroker:
     def schema_registry(self) -> SchemaRegistry:
         """The Schema Registry. Raises ConfigError if there is none."""
         if self._schema_registry is None:
-            raise ConfigError("there is no Schema Registry: write DevBroker(schema_registry=True)")
+            raise ConfigError(
+                "there is no Schema Registry: write DevBroker(schema_registry=True), or with the "
+                "fixture start_devbroker(schema_registry=True)"
+            )
         return self._schema_registry
 
     @property

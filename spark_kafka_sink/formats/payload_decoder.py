@@ -360,8 +360,8 @@ def schema_of_writer(
         more = f"more than {schema}: {listed(unread)}"
         if evolution is EvolutionMode.RESTART:
             raise SchemaError(
-                f"its schema has {more}. Start the query again, so that it reads this "
-                "(schemaEvolutionMode=restart)"
+                f"its schema has {more}. To read this, make the DataFrame again (load) and start "
+                "the query with it (schemaEvolutionMode=restart)"
             )
         logger.warning(
             "Kafka: %ss with schema %d have %s. This is not read", side.side, schema_id, more

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.registry.schemas import RegisteredSchema
 
 #: What to do about a schema that is not compatible: one that was given, or derived from a column.
+#: How Confluent's registry begins the message that has the text of the version.
+_OLD_SCHEMA: Final = "{oldSchema:"
 _MAKE_COMPATIBLE: Final = (
     "Change the schema (a new field may need a default), or the subject's compatibility level"
 )
@@ -102,7 +104,8 @@ class PayloadSchema:
 
     def __str__(self) -> str:
         if self.schema_id is None:
-            return "the given schema"
+            registered = f"the schema to register (subject {self.subject})"
+            return "the given schema" if self.subject is None else registered
         version = "" if self.version is None else f", version {self.version}"
         subject = "" if self.subject is None else f" (subject {self.subject}{version})"
         return f"schema {self.schema_id}{subject}"
@@ -254,7 +257,7 @@ def schema_to_write(  # noqa: PLR0911 -- one for each kind of schema
         return _plain(client.schema_by_id(choice.number, side.subject), Direction.WRITE)
     is_given = choice.kind == "text"
     if not is_given and not formats.auto_register:
-        return _version(client, side, _subject(side, topic), Direction.WRITE)
+        return _version_to_write(client, side, _subject(side, topic))
     if is_given:
         schema = _given(side)
         text = schema.text
@@ -271,6 +274,18 @@ def schema_to_write(  # noqa: PLR0911 -- one for each kind of schema
         return _plain(found, Direction.WRITE)
     _check_compatible(client, side, subject, text, normalize=formats.normalize)
     return PayloadSchema(text, subject=subject)
+
+
+def _version_to_write(
+    client: SchemaRegistryClient, side: PayloadOptions, subject: str
+) -> PayloadSchema:
+    try:
+        return _version(client, side, subject, Direction.WRITE)
+    except SchemaRegistryError as error:
+        if error.error_code == SUBJECT_NOT_FOUND and not side.schema.number:
+            said = f"{error}, as the write does with autoRegisterSchemas=true"
+            raise error.with_message(said) from None
+        raise
 
 
 def _looked_up(
@@ -292,7 +307,9 @@ def _check_compatible(
 ) -> None:
     tested = client.test_compatibility(subject, text, normalize=normalize)
     if not tested.is_compatible:
-        reasons = "; ".join(tested.messages) or "the registry does not say why"
+        # The user's own schema can be long, and the version says which one it is.
+        said = [text for text in tested.messages if not text.startswith(_OLD_SCHEMA)]
+        reasons = "; ".join(said) or "the registry does not say why"
         is_given = side.schema.kind == "text"
         advice = _MAKE_COMPATIBLE if is_given else _GIVE_SCHEMA.format(side.side)
         raise SchemaError(

@@ -68,7 +68,7 @@ _PATH_NOT_FOUND: Final = 404
 _ADVICE_BY_CODE: Final = {
     SUBJECT_NOT_FOUND: "check the name of the subject, or register a schema under it",
     VERSION_NOT_FOUND: "check the version",
-    SCHEMA_NOT_FOUND: "check that {prefix}url names the registry that the schema was registered in",
+    SCHEMA_NOT_FOUND: "check the id, and that {prefix}url names the registry that has the schema",
 }
 _ADVICE: Final[Mapping[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "check the credentials: {prefix}basic.auth.user.info or "

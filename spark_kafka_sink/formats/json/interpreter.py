@@ -169,7 +169,8 @@ class _Run:
             case JsonOp.DECIMAL:
                 return self._decimal(column)
         if sign != '"':
-            raise self._expected(f"{_described(column)}, which is a string in JSON")
+            in_json = "" if op == JsonOp.TEXT else ", which is a string in JSON"
+            raise self._expected(f"{_described(column)}{in_json}")
         if op == JsonOp.TEXT:
             return self._string()
         if op == JsonOp.BINARY:

@@ -207,11 +207,12 @@ def _decimal(precision: int, scale: int) -> Any:
 
 def _parse_json(text: str) -> Any:
     try:
-        return _from_json(json.loads(text), 0)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SchemaError(
             f"JSON: the schema is not the JSON of a type of Spark's: {error}"
         ) from error
+    return _from_json(value, 0)
 
 
 def _from_json(value: Any, levels: int) -> Any:

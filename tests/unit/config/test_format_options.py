@@ -161,7 +161,7 @@ def test_the_other_options_are_parsed():
             {"valueFormat": "protobuf"},
             True,
             (
-                "valueFormat must be one of: raw, avro, json; protobuf is not supported yet, not "
+                "valueFormat must be one of: raw, avro, json (protobuf is not supported yet), not "
                 "'protobuf'"
             ),
         ),

@@ -182,10 +182,31 @@ def test_credentials_and_limits_are_checked(settings, message):
     assert refusal({**URL, **settings}).startswith(f"schema.registry.{message}")
 
 
+def test_a_reason_names_settings_as_the_user_writes_them():
+    """Kafka's clients have settings of the same names, so the prefix is a part of the advice."""
+    for settings, advice in [
+        (
+            {"ssl.ca.location": "/ca.pem"},
+            (
+                "set schema.registry.ssl.truststore.location and "
+                "schema.registry.ssl.truststore.type=PEM, as for Kafka's clients"
+            ),
+        ),
+        ({"timeout": "5"}, "set schema.registry.request.timeout.ms, which is the timeout of a "),
+        (
+            {"bearer.auth.credentials.source": "CUSTOM"},
+            "providers of tokens cannot be named here: set schema.registry.bearer.auth.token",
+        ),
+    ]:
+        assert f"is not supported: {advice}" in refusal({**URL, **settings})
+
+
 @pytest.mark.parametrize("name", REFUSED_REGISTRY)
 def test_settings_that_are_not_supported_have_a_reason(name):
     """It says what to set instead, if there is something."""
-    expected = f"schema.registry.{name} is not supported: {REFUSED_REGISTRY[name].reason}"
+    reason = REFUSED_REGISTRY[name].said("schema.registry.")
+    assert "{" not in reason
+    expected = f"schema.registry.{name} is not supported: {reason}"
     assert expected == refusal({**URL, name: "planted"})
     assert name not in REGISTRY_CONFIG_DEF
     for value in REFUSED_REGISTRY[name].accepted:

@@ -134,6 +134,9 @@ def test_consumer_settings_are_ignored(name):
         ("value.schema.naming.strategy", "valueSubjectNameStrategy"),
         ("schema.name", "valueRecordName"),
         ("subject", "valueSubject"),
+        ("schemaRegistrySubject", "valueSubject"),
+        ("basic.auth.user.info", "schema.registry.basic.auth.user.info"),
+        ("kafka.bearer.auth.token", "schema.registry.bearer.auth.token"),
     ],
 )
 def test_an_unknown_option_is_rejected_with_a_suggestion(name, nearest):

@@ -19,7 +19,7 @@ from spark_kafka_sink.config.offset_specs import (
     SubscribePattern,
 )
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
-from spark_kafka_sink.config.source_options import SourceOptions
+from spark_kafka_sink.config.source_options import SourceOptions, read_formats
 from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
@@ -391,11 +391,22 @@ def test_a_path_is_rejected_with_what_to_do():
         ("value.schema.naming.strategy", "valueSubjectNameStrategy"),
         ("schema.name", "valueRecordName"),
         ("subject", "valueSubject"),
+        ("schemaRegistrySubject", "valueSubject"),
+        ("basic.auth.user.info", "schema.registry.basic.auth.user.info"),
+        ("kafka.bearer.auth.token", "schema.registry.bearer.auth.token"),
     ],
 )
 def test_an_unknown_option_is_rejected_with_a_suggestion(name, nearest):
     """The error for a mistyped option suggests the nearest one, and does not show the value."""
     assert f"unknown option {name!r}; did you mean {nearest!r}?" == refusal({name: "hunter2"})
+
+
+def test_a_mistyped_option_is_named_before_what_is_missing_without_it():
+    """The columns of a read depend on few options, but a mistyped one may be one of them."""
+    with pytest.raises(ConfigError) as caught:
+        read_formats({"valueFormat": "avro", "schemaRegistryUrl": "http://a"})
+    expected = "unknown option 'schemaRegistryUrl'; did you mean 'schema.registry.url'?"
+    assert expected == str(caught.value)
 
 
 def test_an_unrecognizable_option_gets_no_suggestion():

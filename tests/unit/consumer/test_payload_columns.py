@@ -306,8 +306,8 @@ def test_a_newer_schema_ends_a_read_that_is_to_be_started_again(registry):
         rows([None, prefix(4) + b"\x04\0"])
     assert (
         "topic 'orders', partition 3, offset 11, schema 4, value: its schema has more than schema "
-        "3 (subject orders, version 1): field kind. Start the query again, so that it reads this "
-        "(schemaEvolutionMode=restart)"
+        "3 (subject orders, version 1): field kind. To read this, make the DataFrame again (load) "
+        "and start the query with it (schemaEvolutionMode=restart)"
     ) == str(caught.value)
 
 

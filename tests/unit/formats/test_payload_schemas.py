@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,11 +17,12 @@ from spark_kafka_sink.config.format_options import (
 )
 from spark_kafka_sink.errors import ConfigError, SchemaError
 from spark_kafka_sink.formats.payload_schemas import (
+    PayloadSchema,
     schema_to_read,
     schema_to_write,
     writers_schema,
 )
-from spark_kafka_sink.registry.schemas import RegisteredSchema
+from spark_kafka_sink.registry.schemas import Compatibility, RegisteredSchema
 
 TABLE = ConfigDef.named({**FORMAT_OPTIONS, **WRITE_FORMAT_OPTIONS})
 TEXT = '{"type": "record", "name": "Order", "fields": []}'
@@ -102,6 +104,21 @@ def test_every_accepted_option_has_an_effect(is_read, has_registry):
                 # Without it, the options say too little.
                 continue
     assert accepted >= (10 if has_registry else 1)
+
+
+def test_a_check_does_not_call_a_derived_schema_a_given_one():
+    """A dry run registers nothing, so there is no id to show."""
+    options = {"valueFormat": "avro", "autoRegisterSchemas": "true"}
+    formats = FormatOptions.parse(
+        TABLE.parse(options), frozenset(options), has_registry=True, is_read=False
+    )
+    compatible = Compatibility(is_compatible=True)
+    registry = SimpleNamespace(test_compatibility=lambda *_, **__: compatible)
+    schema = schema_to_write(
+        formats.value, formats, registry, "orders", lambda _: TEXT, is_dry_run=True
+    )
+    assert "the schema to register (subject orders-value)" == str(schema)
+    assert "the given schema" == str(PayloadSchema(TEXT))
 
 
 def record(name, *fields, **more):

@@ -14,6 +14,7 @@ from spark_kafka_sink.errors import ConfigError, PayloadError, SchemaError, Sche
 from spark_kafka_sink.formats import payload_encoder
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.registry.rest_service import SUBJECT_NOT_FOUND
 from spark_kafka_sink.testing import AnswerStatus
 from tests.support.producer.sending import records_of
 
@@ -207,6 +208,7 @@ def test_a_schema_that_is_not_compatible_is_refused(producer, avro, given, advic
         caught.value
     )
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in str(caught.value)
+    assert "{oldSchemaVersion: 1}; {validateFields: " in str(caught.value)
     assert advice in str(caught.value)
 
 
@@ -229,6 +231,19 @@ def test_two_columns_of_one_name_are_refused(producer, avro):
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["value", "value"])
     with pytest.raises(SchemaError, match=r"^2 columns are named 'value': keep one of them$"):
         producer.send_arrow(table, topic="orders", **avro, format_options=REGISTER)
+
+
+def test_a_missing_subject_names_the_option_that_makes_one(producer, avro):
+    """A first write finds no schema, unless it may register one; a missing version is another."""
+    said = []
+    for given in ({}, {"value_schema": "version:7"}):
+        with pytest.raises(SchemaRegistryError) as caught:
+            producer.send_arrow(pa.table({"value": ROWS}), topic="orders", **avro, **given)
+        assert SUBJECT_NOT_FOUND == caught.value.error_code
+        said.append(str(caught.value))
+    advice = ", as the write does with autoRegisterSchemas=true"
+    assert said[0].endswith(f"check the name of the subject, or register a schema under it{advice}")
+    assert advice not in said[1]
 
 
 def test_a_missing_topic_is_named_first(producer, avro):

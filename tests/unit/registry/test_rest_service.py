@@ -178,7 +178,7 @@ def test_the_last_url_of_the_last_round_gives_the_error(registry):
         (403, 40301, "the credentials do not permit this: ask whoever runs the registry"),
         (404, 40401, "check the name of the subject, or register a schema under it"),
         (404, 40402, "check the version"),
-        (404, 40403, "check that schema.registry.url names the registry that the schema was"),
+        (404, 40403, "check the id, and that schema.registry.url names the registry that has"),
         (404, 40499, "check the request"),
         (404, 99_999, "check the request"),
         (407, None, "set user and password in schema.registry.proxy"),

@@ -101,6 +101,16 @@ def test_a_wrong_text_is_refused(text, problem):
         parse_type(text)
 
 
+def test_a_schema_of_avro_is_refused_once():
+    """The error of a part is not wrapped into one that says the same of the whole."""
+    with pytest.raises(SchemaError) as error:
+        parse_type('{"type": "record"}')
+    assert (
+        'JSON: {"type": "record"} is not a type that JSON is read as: the schema is the JSON of a '
+        "type of Spark's (df.schema.json()), or its DDL (id bigint, name string)"
+    ) == str(error.value)
+
+
 def test_a_part_of_a_type_may_be_read():
     """Fewer fields, in another order, at all levels."""
     asked = parse_type("counts map<string,array<int>>, `a ``b` struct<z: decimal(38,10)>")
