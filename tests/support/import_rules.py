@@ -181,6 +181,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "controller": ("base", "metadata"),
         "log": ("base",),
         "replication": ("base", "metadata", "log"),
+        # One broker of such a cluster, with all its parts.
+        "lifecycle": ("metadata", "controller", "replication"),
         "transactions": ("base", "log"),
         "groups": ("base", "log"),
         "cluster": ("base", "log", "transactions", "groups"),

@@ -29,6 +29,7 @@ from spark_kafka_sink.devbroker.controller.replication_control import (
 from spark_kafka_sink.devbroker.controller.topic_control import TopicControl
 from spark_kafka_sink.devbroker.metadata.image import MetadataImage
 from spark_kafka_sink.devbroker.metadata.quorum import (
+    NO_CONTROLLER,
     FetchMetadataRequest,
     FetchMetadataResponse,
     NotControllerError,
@@ -226,15 +227,20 @@ class Controller:
 
     # Requests between brokers, and of clients.
 
-    def fetch_metadata(self, request: FetchMetadataRequest, now: float) -> FetchMetadataResponse:
+    def note_fetch(self, node_id: int, now: float) -> None:
+        """Record that a broker has asked for metadata, so this controller reaches it."""
+        self._fetched_at[node_id] = now
+
+    def read_metadata(self, request: FetchMetadataRequest) -> FetchMetadataResponse:
         """Return records of the metadata log, or only who the controller is."""
         if self._epoch is None:
+            holder = self._quorum.controller_id
             return FetchMetadataResponse(
-                controller_id=self._quorum.controller_id,
+                # This one's own lease is over, if it was the last.
+                controller_id=NO_CONTROLLER if holder == self._node_id else holder,
                 controller_epoch=self._quorum.controller_epoch,
                 offset=request.offset,
             )
-        self._fetched_at[request.node_id] = now
         # One that was replaced, and does not know it yet, has nothing newer.
         known = max(0, self.image.offset + 1 - request.offset)
         return FetchMetadataResponse(

@@ -44,6 +44,8 @@ class FetchMetadataRequest:
 
     node_id: int
     offset: int
+    #: For how long the controller may hold the request while there are no such records, in seconds.
+    max_wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

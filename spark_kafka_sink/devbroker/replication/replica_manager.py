@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
@@ -23,6 +23,7 @@ from spark_kafka_sink.devbroker.log.log_validator import (
     only_batch,
     validate_batch,
 )
+from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER, Envelope
 from spark_kafka_sink.devbroker.metadata.records import (
     NO_LEADER,
     TOPIC_RESOURCE,
@@ -50,14 +51,13 @@ from spark_kafka_sink.protocol.messages import (
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
+    from spark_kafka_sink.devbroker.metadata.envelope import Request, Response
     from spark_kafka_sink.devbroker.metadata.image import MetadataDelta, MetadataImage
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
-#: The receiver of a request to the controller, whichever broker that is.
-CONTROLLER: Final = -1
 _UNKNOWN_OFFSET = -1
 _READ_COMMITTED = 1
 _NEVER = float("inf")
@@ -67,22 +67,6 @@ _CONTROLLER_BACKOFF = 0.05
 _VALIDATED_BYTES = 100 * 1024 * 1024
 #: Settings that concern the controller and not the logs.
 _OF_THE_CONTROLLER = frozenset({"unclean.leader.election.enable"})
-
-
-class Envelope(NamedTuple):
-    """A message between two brokers, or a client and a broker, by their ids.
-
-    A response has the sender, the receiver and the correlation id of its request reversed.
-    """
-
-    sender: int
-    receiver: int
-    correlation_id: int
-    message: AnyRequest | ApiResponse
-
-    def response(self, message: ApiResponse) -> Envelope:
-        """Return the envelope of the response to this request."""
-        return Envelope(self.receiver, self.sender, self.correlation_id, message)
 
 
 class ReplicaLogs(Protocol):
@@ -158,11 +142,13 @@ class ReplicaManager:
         *,
         settings: ReplicationSettings | None = None,
         topic_defaults: TopicConfig | None = None,
+        numbers: Iterator[int] | None = None,
     ) -> None:
         """Begin without replicas, which the metadata bring.
 
         `image` is the broker's own, which its owner changes before `apply`. It must not be applied
         before the broker's registration is in it: an older one may say that the broker leads.
+        `numbers` are the correlation ids of requests, if the owner sends others.
         """
         self.node_id = node_id
         self._logs = logs
@@ -175,7 +161,7 @@ class ReplicaManager:
         self._waiting: dict[int, _Waiting] = {}
         #: Where something has changed since waiting requests were looked at.
         self._changed: set[TopicIdPartition] = set()
-        self._numbers = itertools.count()
+        self._numbers = itertools.count() if numbers is None else numbers
         #: The fetchers by the correlation ids of their requests in flight.
         self._fetching: dict[int, FollowerFetcher] = {}
         #: The leaders that have a proposal to send.
@@ -321,7 +307,7 @@ class ReplicaManager:
         return self._finish(now)
 
     def _handle_response(
-        self, correlation_id: int, response: AnyRequest | ApiResponse, now: float
+        self, correlation_id: int, response: Request | Response, now: float
     ) -> None:
         """Handle a response, unless its request was given up."""
         fetcher = self._fetching.pop(correlation_id, None)

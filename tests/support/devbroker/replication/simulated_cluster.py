@@ -24,13 +24,13 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.metadata.envelope import Envelope
 from spark_kafka_sink.devbroker.metadata.quorum import (
     FetchMetadataRequest,
     FetchMetadataResponse,
     MetadataQuorum,
 )
 from spark_kafka_sink.devbroker.metadata.records import NO_LEADER, TopicIdPartition
-from spark_kafka_sink.devbroker.replication.replica_manager import Envelope
 from spark_kafka_sink.protocol.codec import decode, encode
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
@@ -55,8 +55,9 @@ from spark_kafka_sink.protocol.schema import ApiRequest
 from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
 from tests.support.devbroker.replication.simulated_broker import (
     LEASE,
-    SimulatedBroker,
     SimulatedDisk,
+    start_broker,
+    stop_broker,
 )
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.devbroker.controller.controller import Controller
+    from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
 
@@ -108,7 +110,7 @@ class SimulatedCluster:
         self._on_wire = on_wire
         self.disks = {node_id: SimulatedDisk() for node_id in range(brokers)}
         #: The running brokers.
-        self.brokers: dict[int, SimulatedBroker] = {}
+        self.brokers: dict[int, BrokerNode] = {}
         self.paused_until: dict[int, float] = {}
         self.cuts: set[frozenset[int]] = set()
         #: How much longer messages take on a slow link.
@@ -163,7 +165,8 @@ class SimulatedCluster:
     def controller(self) -> Controller | None:
         """The controller, if a running broker is it and can reach the others."""
         broker = self.brokers.get(self.quorum.controller_id)
-        return broker.controller if broker is not None and broker.controller.is_active else None
+        controller = None if broker is None else broker.controller.controller
+        return controller if controller is not None and controller.is_active else None
 
     # The clock.
 
@@ -187,7 +190,7 @@ class SimulatedCluster:
                 self._ticking[node_id] = due
                 self.at(due, lambda: self._tick(node_id, broker, due))
 
-    def _tick(self, node_id: int, broker: SimulatedBroker, due: float) -> None:
+    def _tick(self, node_id: int, broker: BrokerNode, due: float) -> None:
         if self.brokers.get(node_id) is not broker or self._ticking.get(node_id) != due:
             return
         if not self._postponed(node_id, lambda: self._tick(node_id, broker, due)):
@@ -253,7 +256,7 @@ class SimulatedCluster:
             message=decode(type(message), b"".join(encode(message, version)), version)
         )
 
-    def _refuse(self, envelope: Envelope, sender: SimulatedBroker | None) -> None:
+    def _refuse(self, envelope: Envelope, sender: BrokerNode | None) -> None:
         if (
             isinstance(envelope.message, ApiRequest)
             and sender is not None
@@ -267,7 +270,7 @@ class SimulatedCluster:
         """Start a broker that is not running."""
         if node_id not in self.brokers:
             self.quorum.start(node_id)
-            self.brokers[node_id] = SimulatedBroker(
+            self.brokers[node_id] = start_broker(
                 node_id, self.disks, self.disks[node_id], self.quorum, self.random
             )
             self.paused_until.pop(node_id, None)
@@ -291,10 +294,10 @@ class SimulatedCluster:
         """Request that a broker stops once another one leads what it leads."""
         broker = self.brokers.get(node_id)
         if broker is not None:
-            broker.is_shutting_down = True
+            self._after(node_id, broker.begin_controlled_shutdown(self.now))
 
-    def _stop(self, node_id: int, broker: SimulatedBroker) -> None:
-        broker.stop(self.now)
+    def _stop(self, node_id: int, broker: BrokerNode) -> None:
+        stop_broker(broker, self.disks[node_id], self.now)
         self.kill(node_id)
 
     def pause(self, node_id: int, seconds: float) -> None:
@@ -308,7 +311,7 @@ class SimulatedCluster:
         self.paused_until.clear()
         for node_id in self.disks:
             broker = self.brokers.get(node_id)
-            if broker is not None and broker.is_shutting_down:
+            if broker is not None and broker.lifecycle.is_shutting_down:
                 self._stop(node_id, broker)
             self.start(node_id)
 

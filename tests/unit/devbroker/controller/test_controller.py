@@ -22,7 +22,8 @@ from tests.support.devbroker.controlled_cluster import ControlledCluster
 def fetch(cluster: ControlledCluster, controller, node_id: int, offset: int = 0):
     """Fetch metadata as a broker does."""
     request = FetchMetadataRequest(node_id=node_id, offset=offset)
-    return controller.fetch_metadata(request, cluster.now)
+    controller.note_fetch(node_id, cluster.now)
+    return controller.read_metadata(request)
 
 
 def test_a_broker_builds_its_image_from_what_it_fetches():

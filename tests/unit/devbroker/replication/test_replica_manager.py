@@ -6,14 +6,11 @@ import uuid
 
 import pytest
 
+from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER, Envelope
 from spark_kafka_sink.devbroker.metadata.image import MetadataDelta
 from spark_kafka_sink.devbroker.metadata.records import NO_LEADER, RemoveTopic
 from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
-from spark_kafka_sink.devbroker.replication.replica_manager import (
-    CONTROLLER,
-    Envelope,
-    ReplicaManager,
-)
+from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import (
     alter_partition,

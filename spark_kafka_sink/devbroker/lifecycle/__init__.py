@@ -1,0 +1,1 @@
+"""One broker of a cluster that replicates: its cores, and how they work together."""

@@ -1,0 +1,217 @@
+"""A broker of a cluster that replicates, without IO: its replicas, its metadata, its controller.
+
+The node passes each message to the core that it is for, and tells the cores of each other's news:
+the metadata that were fetched decide the roles of the replicas, and their offset is in the next
+heartbeat. Metadata from before this process's registration are not acted on, because they may say
+that this broker leads what the last process led.
+
+`handle`, `failed` and `tick` return what to send; requests to the controller are addressed to the
+broker that this one takes for it. Time is an argument, in seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.controller.controller import Controller
+from spark_kafka_sink.devbroker.controller.controller_host import ControllerHost
+from spark_kafka_sink.devbroker.controller.replication_control import ControllerSettings
+from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import (
+    BrokerIdentity,
+    BrokerLifecycle,
+    BrokerState,
+    LifecycleSettings,
+)
+from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER, Envelope
+from spark_kafka_sink.devbroker.metadata.image import (
+    NOTHING_APPLIED,
+    MetadataDelta,
+    MetadataImage,
+)
+from spark_kafka_sink.devbroker.metadata.metadata_fetcher import (
+    MetadataFetcher,
+    MetadataFetchSettings,
+)
+from spark_kafka_sink.devbroker.metadata.quorum import FetchMetadataResponse
+from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
+from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
+from spark_kafka_sink.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from spark_kafka_sink.protocol.messages.broker_registration import BrokerRegistrationResponse
+
+if TYPE_CHECKING:
+    import random
+    import uuid
+    from collections.abc import Callable, Collection
+
+    from spark_kafka_sink.devbroker.metadata.envelope import Request
+    from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
+    from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaLogs
+
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """The settings of all cores."""
+
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
+    metadata: MetadataFetchSettings = field(default_factory=MetadataFetchSettings)
+
+
+class BrokerNode:
+    """One process of a broker, from its start until its end."""
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        nodes: Collection[int],
+        logs: ReplicaLogs,
+        quorum: MetadataQuorum,
+        *,
+        new_uuid: Callable[[], uuid.UUID],
+        rng: random.Random,
+        settings: NodeSettings | None = None,
+    ) -> None:
+        """Begin with nothing but the logs; `nodes` are the ids of all brokers of the cluster."""
+        settings = settings or NodeSettings()
+        self.node_id = identity.node_id
+        self._incarnation_id = identity.incarnation_id
+        self.image = MetadataImage()
+        self._numbers = itertools.count()
+        self.replicas = ReplicaManager(
+            self.node_id, logs, self.image, settings=settings.replication, numbers=self._numbers
+        )
+        self.controller = ControllerHost(
+            Controller(
+                self.node_id,
+                identity.cluster_id,
+                quorum,
+                new_uuid=new_uuid,
+                rng=rng,
+                settings=settings.controller,
+            )
+        )
+        self.lifecycle = BrokerLifecycle(identity, settings.lifecycle)
+        self._fetcher = MetadataFetcher(self.node_id, self.image, nodes, settings.metadata)
+        self._metadata_number = _NONE
+        self._lifecycle_number = _NONE
+        #: Whether this process has read its own registration.
+        self._knows_itself = False
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` must be called at the latest, if nothing happens before."""
+        return min(
+            self.lifecycle.deadline,
+            self._fetcher.deadline,
+            self.replicas.deadline,
+            self.controller.deadline,
+        )
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the controller has let this broker go, or there is nothing to wait for."""
+        return self.lifecycle.state is BrokerState.SHUTTING_DOWN
+
+    def tick(self, now: float) -> list[Envelope]:
+        """Do what is due."""
+        outgoing = self.controller.tick(now) if now >= self.controller.deadline else []
+        if now >= self.replicas.deadline:
+            outgoing += self.replicas.tick(now)
+        return self._send(outgoing, now)
+
+    def handle(self, envelope: Envelope, now: float) -> list[Envelope]:
+        """Handle a message."""
+        outgoing = self.controller.handle(envelope, now)
+        if outgoing is not None:
+            return self._send(outgoing, now)
+        match envelope.message:
+            case BrokerRegistrationResponse() | BrokerHeartbeatResponse() as response:
+                if envelope.correlation_id == self._lifecycle_number:
+                    self._lifecycle_number = _NONE
+                    self.lifecycle.handle(response, now)
+                    if isinstance(response, BrokerRegistrationResponse) and not response.error_code:
+                        self.replicas.registered(self.lifecycle.epoch)
+                outgoing = []
+            case FetchMetadataResponse() as response:
+                outgoing = self._fetched(envelope, response, now)
+            case _:
+                outgoing = self.replicas.handle(envelope, now)
+        return self._send(outgoing, now)
+
+    def failed(self, correlation_id: int, now: float) -> list[Envelope]:
+        """Handle that a request could not be sent, or its connection was closed."""
+        outgoing: list[Envelope] = []
+        if correlation_id == self._lifecycle_number:
+            self._lifecycle_number = _NONE
+            self.lifecycle.fail(now)
+        elif correlation_id == self._metadata_number:
+            self._metadata_number = _NONE
+            self._fetcher.fail(now)
+        else:
+            outgoing = self.replicas.failed(correlation_id, now)
+        return self._send(outgoing, now)
+
+    def begin_controlled_shutdown(self, now: float) -> list[Envelope]:
+        """Request that others lead instead of this broker; then `may_stop` is true."""
+        self.lifecycle.begin_controlled_shutdown(now)
+        return self._send([], now)
+
+    def stop(self, now: float) -> list[Envelope]:
+        """End the lease of the controller, and store the high watermarks.
+
+        The owner closes the logs then, and records that it did so, with the broker's epoch.
+        """
+        outgoing = self.controller.resign(now)
+        self.replicas.checkpoint()
+        return outgoing
+
+    # Between the cores.
+
+    def _send(self, outgoing: list[Envelope], now: float) -> list[Envelope]:
+        """Add what the lifecycle and the fetcher ask; send what is for the controller to it."""
+        fetch = self._fetcher.next_request(now)
+        if fetch is not None:
+            self._metadata_number = next(self._numbers)
+            outgoing.append(
+                Envelope(self.node_id, fetch.receiver, self._metadata_number, fetch.request)
+            )
+        offset = self.image.offset if self._knows_itself else NOTHING_APPLIED
+        request: Request | None = self.lifecycle.next_request(offset, now)
+        if request is not None:
+            self._lifecycle_number = next(self._numbers)
+            outgoing.append(Envelope(self.node_id, CONTROLLER, self._lifecycle_number, request))
+        controller_id = self._fetcher.controller_id
+        return [
+            each._replace(receiver=controller_id) if each.receiver == CONTROLLER else each
+            for each in outgoing
+        ]
+
+    def _fetched(
+        self, envelope: Envelope, response: FetchMetadataResponse, now: float
+    ) -> list[Envelope]:
+        """Apply fetched metadata, and take the roles that they say."""
+        is_expected = envelope.correlation_id == self._metadata_number
+        if is_expected:
+            self._metadata_number = _NONE
+        known = self._fetcher.controller_id
+        delta = self._fetcher.handle(envelope.sender, response, now, is_expected=is_expected)
+        if self._fetcher.controller_id != known:
+            self.lifecycle.controller_changed(now)
+        if delta is None:
+            return []
+        if not self._knows_itself:
+            registered = self.image.brokers.get(self.node_id)
+            if registered is None or registered.incarnation_id != self._incarnation_id:
+                return []
+            self._knows_itself = True
+            # All partitions are news for this process.
+            partitions = dict.fromkeys(each.id for each in self.image.partitions())
+            delta = MetadataDelta(partitions=partitions)
+        outgoing = self.replicas.apply(delta, now)
+        self.lifecycle.ready(now)
+        return outgoing
