@@ -177,9 +177,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "devbroker": {
         "base": (),
         # The metadata of a cluster that replicates, and the controller that changes them.
-        "metadata": (),
+        "metadata": ("base",),
         "controller": ("base", "metadata"),
-        "log": ("base",),
+        "log": ("base", "metadata"),
         "replication": ("base", "metadata", "log"),
         # One broker of such a cluster, with all its parts.
         "lifecycle": ("metadata", "controller", "replication"),

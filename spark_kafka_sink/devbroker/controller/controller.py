@@ -12,6 +12,7 @@ argument, in seconds.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -83,6 +84,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
+
+logger = logging.getLogger(__name__)
 
 _NEVER = float("inf")
 _MAX_PRODUCER_ID: Final = 2**63 - 1
@@ -160,6 +163,10 @@ class Controller:
             self._do_what_is_due(now)
         except NotControllerError:
             self._epoch = None
+        except RefusedError as error:
+            # As Kafka's controller does after a failed append; the next one begins with all it has.
+            logger.warning("the controller resigns: %s", error)
+            self.resign(now)
 
     def _activate(self, now: float) -> None:
         self.image.apply(self._quorum.read(self.image.offset + 1, self._quorum.end_offset))

@@ -1,9 +1,10 @@
 """The metadata log of a cluster, and the election of the controller that may append to it.
 
 This is the one part of the cluster that is simulated. Kafka's controllers agree by Raft on a log
-that each of them has; here all brokers of the process share one log, which is durable at once. All
-that Raft guarantees holds: there is one controller in each epoch, epochs only grow, a controller
-that has been replaced cannot append any more, and a new one knows the whole log.
+that each of them has; here all brokers of the process share one log, which is durable at once: in
+a file (`MetadataStore`), or in memory by outliving the brokers. All that Raft guarantees holds:
+there is one controller in each epoch, epochs only grow, a controller that has been replaced cannot
+append any more, and a new one knows the whole log.
 
 A controller holds its epoch by a lease, which it renews as long as it hears from most of the
 running brokers (as a Raft leader resigns without its followers' fetches). When the lease has
@@ -18,7 +19,7 @@ Only controllers use this object. Brokers fetch the records from the controller
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from spark_kafka_sink.errors import KafkaError
 
@@ -59,24 +60,51 @@ class FetchMetadataResponse:
     records: tuple[MetadataRecord, ...] = ()
 
 
+class StoredRecords(NamedTuple):
+    """What a controller has appended at once, and its epoch."""
+
+    epoch: int
+    records: tuple[MetadataRecord, ...]
+
+
+class MetadataStore(Protocol):
+    """Where the metadata log survives the process."""
+
+    def load(self) -> Sequence[StoredRecords]:
+        """Return what was appended, in its order. Raises OSError, ConfigError."""
+
+    def append(self, epoch: int, records: Sequence[MetadataRecord]) -> None:
+        """Store records before they take effect.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR; then none of them is stored.
+        """
+
+
 class MetadataQuorum:
     """The metadata log, and who the controller is."""
 
-    def __init__(self, lease: float = 2.0, stagger: float = 0.1) -> None:
-        """Create an empty log.
+    def __init__(
+        self, lease: float = 2.0, stagger: float = 0.1, store: MetadataStore | None = None
+    ) -> None:
+        """Begin with an empty log, or with what is stored. Raises OSError, ConfigError.
 
         A controller that does not renew its lease for `lease` seconds may be replaced; `stagger` is
         the time between two brokers' turns to do so.
         """
         self.lease = lease
         self._stagger = stagger
+        self._store = store
         self._records: list[MetadataRecord] = []
         self._running: set[int] = set()
         self._controller_id = NO_CONTROLLER
+        #: An epoch in which nothing was appended may come again in the next process.
         self._controller_epoch = 0
         self._last_holder = NO_CONTROLLER
         #: When the lease of the controller ends, unless it is renewed.
         self.lease_ends_at = float("-inf")
+        for stored in () if store is None else store.load():
+            self._records += stored.records
+            self._controller_epoch = stored.epoch
 
     @property
     def controller_id(self) -> int:
@@ -131,13 +159,16 @@ class MetadataQuorum:
     def append(self, epoch: int, records: Sequence[MetadataRecord]) -> int:
         """Append a controller's records, all or none; return the offset of the first one.
 
-        Raises NotControllerError if another controller has been elected, or none is.
+        Raises NotControllerError if another controller has been elected, or none is, and
+        RefusedError with KAFKA_STORAGE_ERROR if they cannot be stored.
         """
         if not self._is_current(epoch):
             raise NotControllerError(
                 f"controller epoch {epoch} is over: the current one is {self._controller_epoch}"
             )
         offset = len(self._records)
+        if self._store is not None:
+            self._store.append(epoch, records)
         self._records += records
         return offset
 

@@ -195,3 +195,34 @@ def test_a_request_that_is_not_for_the_controller_is_an_error():
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     with pytest.raises(TypeError, match="HeartbeatRequest"):
         cluster.controller.handle(request, cluster.now)
+
+
+def fail_to_store(_epoch, _records):
+    raise RefusedError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+
+
+def test_a_request_whose_records_cannot_be_stored_changes_nothing(monkeypatch):
+    """The broker learns why, and its next try succeeds when there is space again."""
+    cluster = ControlledCluster()
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.epochs[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.quorum, "append", fail_to_store)
+        response = cluster.controller.handle(request, cluster.now)
+        assert ErrorCode.KAFKA_STORAGE_ERROR == response.error_code
+    assert 0 == cluster.controller.handle(request, cluster.now).producer_id_start
+    assert cluster.controller.is_active
+
+
+def test_a_controller_that_cannot_store_what_is_due_resigns(monkeypatch):
+    """The next one, here itself, knows nothing that is not stored, and does it later."""
+    cluster = ControlledCluster()
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.quorum, "append", fail_to_store)
+        cluster.now = 9.0
+        cluster.controller.tick(cluster.now)
+        assert not cluster.controller.is_active
+    assert cluster.controller.image.is_active(2)
+    for now in (9.1, 18.2):
+        cluster.controller.tick(now)
+        assert cluster.controller.is_active
+    assert not cluster.controller.image.is_active(2)
