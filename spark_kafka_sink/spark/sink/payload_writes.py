@@ -59,7 +59,8 @@ def _arrow_type(column: StructField) -> pa.DataType:
     """Return the type of a column as Spark hands it over; raises SchemaError if it cannot."""
     try:
         kind: pa.DataType = arrow_columns(StructType([column])).field(0).type
-    except PySparkTypeError as error:
+    except (PySparkTypeError, ValueError) as error:
+        # A ValueError is Arrow's, of a part without a type that cannot be null: that of array().
         raise SchemaError(
             f"column {column.name!r} is {column.dataType.simpleString()}, which Spark cannot hand "
             f"to a Python data source ({error}): cast it"

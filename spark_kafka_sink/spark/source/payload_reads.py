@@ -8,7 +8,7 @@ ids that they meet in payloads and do not know yet.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as spark_sql
@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from spark_kafka_sink.config.format_options import PayloadFormat, SchemaChoice
 from spark_kafka_sink.config.source_options import topics_of
-from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.errors import ConfigError, SchemaError
 from spark_kafka_sink.formats.payload_schemas import schemas_to_read
 from spark_kafka_sink.spark.announcements import announce, report_logger
 from spark_kafka_sink.spark.arrow_types import arrow_columns
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions, Side
     from spark_kafka_sink.config.registry_settings import RegistrySettings
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
+
+
+#: Arrow writes and reads no deeper types in its format for other processes.
+_MOST_LEVELS: Final = 63
 
 
 def resolved(
@@ -110,4 +114,19 @@ def check_types(columns: StructType, schemas: Mapping[Side, PayloadSchema]) -> N
     asked = arrow_columns(columns)
     for side, schema in schemas.items():
         if side in asked.names:
-            schema.check_selection(asked.field(side).type, side)
+            kind = asked.field(side).type
+            schema.check_selection(kind, side)
+            if _levels(kind) > _MOST_LEVELS:
+                raise SchemaError(
+                    f"column {side!r} has types within more than {_MOST_LEVELS} others (a map "
+                    "counts as two), which Arrow cannot hand to Spark: leave out the deepest ones "
+                    f'with .schema("{side} struct<...>"), or read it as raw bytes'
+                )
+
+
+def _levels(kind: Any) -> int:
+    """Return within how many others the deepest type is."""
+    if pa.types.is_map(kind):
+        return 2 + _levels(kind.item_type)
+    parts = [kind.field(number).type for number in range(kind.num_fields)]
+    return 1 + max(map(_levels, parts)) if parts else 0

@@ -10,7 +10,15 @@ import sys
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 import pyspark_pykafka
 import spark_kafka_sink
@@ -18,6 +26,7 @@ from spark_kafka_sink.admin.cluster_check import TopicDescription
 from spark_kafka_sink.errors import BrokerError, ConfigError, NetworkError, SchemaError
 from spark_kafka_sink.spark.data_source import KafkaSink, KafkaSource
 from spark_kafka_sink.spark.sink.writers import KafkaBatchWriter
+from spark_kafka_sink.spark.source.reader import KafkaBatchReader
 from tests.support.platforms.fake_frame import FakeFrame
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
@@ -95,6 +104,46 @@ def test_topics_of_a_column_are_not_described(cluster):
     source = KafkaSink(CaseInsensitiveDict({"kafka.bootstrap.servers": "localhost:9092"}))
     source.writer(VALUE_AND_TOPIC, overwrite=False)
     assert [((("localhost", 9092),), [])] == cluster.asked
+
+
+def nested(levels, make):
+    """Return the text of a schema with types within each other."""
+    schema = "int"
+    for level in range(levels):
+        schema = make(level, schema)
+    return json.dumps(schema)
+
+
+@pytest.mark.parametrize(
+    ("levels", "make"),
+    [
+        (
+            63,
+            lambda n, s: {"type": "record", "name": f"R{n}", "fields": [{"name": "a", "type": s}]},
+        ),
+        (63, lambda _, s: {"type": "array", "items": s}),
+        (31, lambda _, s: {"type": "map", "values": s}),
+    ],
+)
+def test_types_that_are_too_deep_for_arrow_are_refused(levels, make):
+    """The driver says so, and not Arrow in a task; what is just not too deep is read."""
+
+    def read(levels):
+        options = {**OPTIONS, "subscribe": "orders", "valueFormat": "avro"}
+        del options["topic"]
+        source = KafkaSink(CaseInsensitiveDict({**options, "valueSchema": nested(levels, make)}))
+        return source.reader(source.schema())
+
+    assert isinstance(read(levels), KafkaBatchReader)
+    with pytest.raises(SchemaError, match="has types within more than 63 others"):
+        read(levels + 1)
+
+
+def test_a_column_that_spark_cannot_hand_over_is_refused(cluster):
+    """The type of array() is one, which Arrow does not have."""
+    columns = StructType([StructField("value", ArrayType(NullType(), containsNull=False))])
+    with pytest.raises(SchemaError, match="column 'value' is array<void>, which Spark cannot hand"):
+        sink(valueFormat="avro", valueSchema='"long"').writer(columns, overwrite=False)
 
 
 def test_overwriting_is_rejected(cluster):
