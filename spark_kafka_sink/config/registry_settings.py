@@ -208,7 +208,9 @@ class RegistrySettings:
     )
     max_retries: int = setting(INT, 3, MEDIUM, Range(0)).doc(
         "How often a request is repeated after all URLs have failed. Only transient errors are "
-        "retried: a lost connection, a timeout, and the statuses 408, 429, 500, 502, 503 and 504."
+        "retried: a lost connection, a timeout, and the statuses 408, 429, 500, 502, 503 and 504. "
+        "A schema that is unknown although a payload names it, or although it was just registered, "
+        "is asked for again as often: a registry of several nodes may not know it yet."
     )
     retries_wait_ms: int = setting(INT, 1_000, LOW, Range(0)).doc(
         "How long to wait at most before the first retry; doubles with each further retry. The "

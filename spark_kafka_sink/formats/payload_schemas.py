@@ -177,7 +177,7 @@ def writers_schema(client: SchemaRegistryClient, schema_id: int, subject: str | 
     of no use, and SchemaRegistryError if the registry does not answer, or may not be asked.
     """
     try:
-        schema = client.schema_by_id(schema_id, subject)
+        schema = client.schema_by_id(schema_id, subject, may_be_new=True)
     except OtherSchemaTypeError as error:
         raise UnreadableSchemaError(error.problem) from error
     except SchemaRegistryError as error:
@@ -270,7 +270,7 @@ def schema_to_write(  # noqa: PLR0911 -- one for each kind of schema
     if not is_dry_run:
         client.register(subject, text, normalize=formats.normalize)
         # What was registered may have rules and a version, which the registry does not return.
-        found = client.look_up(subject, text, normalize=formats.normalize)
+        found = client.look_up(subject, text, normalize=formats.normalize, is_registered=True)
         return _plain(found, Direction.WRITE)
     _check_compatible(client, side, subject, text, normalize=formats.normalize)
     return PayloadSchema(text, subject=subject)

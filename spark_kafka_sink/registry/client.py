@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from spark_kafka_sink.errors import SchemaRegistryError
 from spark_kafka_sink.registry.rest_service import (
+    SCHEMA_NOT_FOUND,
     SUBJECT_NOT_FOUND,
     VERSION_NOT_FOUND,
     RestService,
@@ -47,6 +48,8 @@ Value = TypeVar("Value")
 #: The statuses of a path that a registry does not have, or not for this method.
 _NO_PATH: Final = frozenset({404, 405})
 
+#: How many ids a client waits for that remain unknown: payloads without framing have ever new ones.
+MOST_VAIN_WAITS: Final = 10
 #: The most schemas that one schema needs, and the longest chain of references.
 MAX_DEPENDENCIES: Final = 1000
 MAX_DEPTH: Final = 50
@@ -76,6 +79,7 @@ class SchemaRegistryClient:
         #: Returns seconds since an arbitrary moment.
         self.clock = clock
         self._fetches = _Fetches()
+        self._vain_waits = 0
         self._settings = settings
 
     def __repr__(self) -> str:
@@ -88,10 +92,14 @@ class SchemaRegistryClient:
             "a SchemaRegistryClient cannot be pickled: make one in each process, from the settings"
         )
 
-    def schema_by_id(self, schema_id: int, subject: str | None = None) -> RegisteredSchema:
+    def schema_by_id(
+        self, schema_id: int, subject: str | None = None, *, may_be_new: bool = False
+    ) -> RegisteredSchema:
         """Return the schema of an id; `subject` says in which context, and with which rights.
 
-        Raises SchemaRegistryError with the code 40403 if the registry does not know it.
+        Raises SchemaRegistryError with the code 40403 if the registry does not know it. Of several
+        nodes of a registry, some know a schema later than others: one that may be new is asked for
+        again, as after a transient error, until that was in vain `MOST_VAIN_WAITS` times.
         """
         if not 0 <= schema_id <= MAX_ID:
             raise SchemaRegistryError(
@@ -101,7 +109,14 @@ class SchemaRegistryClient:
         def fetch() -> RegisteredSchema:
             path = f"/schemas/ids/{schema_id}"
             query = None if subject is None else {"subject": checked_subject(subject)}
-            return Reader(*self._rest.get(path, query)).schema(schema_id=schema_id)
+            waits = may_be_new and self._vain_waits < MOST_VAIN_WAITS
+            awaited = {SCHEMA_NOT_FOUND} if waits else frozenset()
+            try:
+                response = self._rest.get(path, query, awaited=awaited)
+            except SchemaRegistryError as error:
+                self._vain_waits += error.error_code in awaited
+                raise
+            return Reader(*response).schema(schema_id=schema_id)
 
         schema = self._fetches.once((context_of(subject), schema_id), fetch)
         return self._with_dependencies(schema, subject)
@@ -136,15 +151,18 @@ class SchemaRegistryClient:
         *,
         normalize: bool = False,
         deleted: bool = False,
+        is_registered: bool = False,
     ) -> RegisteredSchema:
         """Return the version of a subject that has a schema; `deleted` finds deleted ones, too.
 
         Raises SchemaRegistryError with the code 40401 if there is no subject, 40403 if it does not
-        have the schema.
+        have the schema. One that has just been registered is asked for again, as after a transient
+        error: another node of the registry may not know it yet.
         """
         path = f"/subjects/{_part(subject)}"
         query = _flags(normalize=normalize, deleted=deleted)
-        response = self._rest.post(path, query, _request(text, references))
+        awaited = {SUBJECT_NOT_FOUND, SCHEMA_NOT_FOUND} if is_registered else frozenset()
+        response = self._rest.post(path, query, _request(text, references), awaited=awaited)
         schema = Reader(*response).schema(subject=subject)
         return self._with_dependencies(self._keep(schema), subject)
 

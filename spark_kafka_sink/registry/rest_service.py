@@ -35,7 +35,7 @@ from spark_kafka_sink.network.tls_contexts import TlsContexts, tls_settings
 from spark_kafka_sink.security.redaction import hide, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from spark_kafka_sink.config.config_def import Password
     from spark_kafka_sink.config.registry_settings import RegistrySettings, RegistryUrl
@@ -141,15 +141,33 @@ class RestService:
                     self._settings.shown(url),
                 )
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> RestResponse:
-        """Return the JSON value of a response; raise SchemaRegistryError if there is none."""
-        return self._request("GET", _target(path, query), None)
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        awaited: Collection[int] = frozenset(),
+    ) -> RestResponse:
+        """Return the JSON value of a response; raise SchemaRegistryError if there is none.
 
-    def post(self, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> RestResponse:
+        Errors with the codes `awaited` count as transient, too: what is missing may be new.
+        """
+        return self._request("GET", _target(path, query), None, awaited)
+
+    def post(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any],
+        *,
+        awaited: Collection[int] = frozenset(),
+    ) -> RestResponse:
         """Send a JSON value, and return that of the response, like `get`."""
-        return self._request("POST", _target(path, query), json.dumps(body).encode())
+        return self._request("POST", _target(path, query), json.dumps(body).encode(), awaited)
 
-    def _request(self, method: str, target: str, body: bytes | None) -> RestResponse:
+    def _request(
+        self, method: str, target: str, body: bytes | None, awaited: Collection[int]
+    ) -> RestResponse:
         """Send a request to one URL after the other, round by round, until one answers."""
         urls = self._settings.url
         attempts = self._settings.max_retries + 1
@@ -161,7 +179,7 @@ class RestService:
                 try:
                     return self._ask(urls[position], method, target, body, attempt)
                 except SchemaRegistryError as error:
-                    if not error.retriable:
+                    if not error.retriable and error.error_code not in awaited:
                         raise
                     # Another thread may have moved on already.
                     if self._current == position:

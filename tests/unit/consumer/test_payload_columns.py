@@ -253,6 +253,14 @@ def test_a_registry_that_is_away_is_asked_again_for_a_new_id(registry, on_error)
     assert [{"id": 1}, {"id": 2}] == [row["value"] for row in rows([known, new])]
 
 
+@pytest.mark.parametrize("on_error", list(OnDecodeError))
+def test_a_schema_that_a_registry_does_not_know_yet_is_waited_for(registry, on_error):
+    """A node of the registry may be behind: the payload is not malformed."""
+    rows = registered_rows(registry, on_error=on_error)
+    registry.script = [error(404, 40403)] * 2
+    assert [{"id": 2}] == [row["value"] for row in rows([prefix(4) + b"\x04\0"])]
+
+
 RECURSIVE = '{"type":"record","name":"Tree","fields":[{"name":"up","type":["null","Tree"]}]}'
 
 

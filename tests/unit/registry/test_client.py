@@ -177,6 +177,29 @@ def test_a_failure_is_not_kept(registry, client):
     assert TEXT == client.schema_by_id(7).text
 
 
+def test_a_new_schema_is_asked_for_again(registry, client):
+    """Another node may learn of it later: of the one of a payload, or of a registered one."""
+    unknown = error(404, 40403)
+    registry.script = [unknown, unknown, (200, {"schema": TEXT})]
+    assert TEXT == client.schema_by_id(7, may_be_new=True).text
+    registry.script = [error(404, 40401), unknown, (200, by_version(8, 1))]
+    assert 8 == client.look_up("s", TEXT, is_registered=True).id
+    assert 6 == len(registry.asked)
+
+
+def test_unknown_ids_are_waited_for_a_few_times_only(registry, monkeypatch):
+    """Payloads without framing have ever new ones, and each wait takes seconds."""
+    monkeypatch.setattr("spark_kafka_sink.registry.client.MOST_VAIN_WAITS", 2)
+    client = client_of(registry, max_retries="3")
+    requests = []
+    for schema_id in range(4):
+        with pytest.raises(SchemaRegistryError) as caught:
+            client.schema_by_id(schema_id, may_be_new=True)
+        assert 40403 == caught.value.error_code
+        requests.append(len(registry.asked))
+    assert [4, 8, 9, 10] == requests
+
+
 @pytest.mark.parametrize("subject", ["", "a\nb", "\ud800"])
 def test_a_subject_has_a_printable_name(client, subject):
     """Any other is an error before a request is sent."""

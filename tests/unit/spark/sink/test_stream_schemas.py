@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import SchemaRegistryError
 from spark_kafka_sink.spark.sink.payload_writes import StreamSchemas
-from tests.support.registry.fake_registry import TEXT, FakeRegistry, by_version
+from tests.support.registry.fake_registry import TEXT, FakeRegistry, by_version, error
 
 COLUMNS = StructType([StructField("value", StructType([StructField("id", LongType(), False)]))])
 LATEST = "/subjects/orders-value/versions/latest"
@@ -71,6 +71,15 @@ def test_a_query_that_is_started_again_has_the_latest_schema(registry, caplog):
         "Kafka: writes values by schema 7 (subject orders-value, version 3)",
         "Kafka: writes values by schema 8 (subject orders-value, version 4)",
     ] == caplog.messages
+
+
+def test_a_registered_schema_may_reach_a_node_later(registry):
+    """The node that is asked for its version is asked again until it knows it."""
+    registry.script = [(200, {"is_compatible": True}), (200, {"id": 9}), error(404, 40403)]
+    registry.values["/subjects/orders-value"] = by_version(9, 5)
+    retries = {"schema.registry.max.retries": "1", "schema.registry.retries.wait.ms": "0"}
+    found = schema_of(registry, autoRegisterSchemas="true", **retries)
+    assert (9, 5) == (found.schema_id, found.version)
 
 
 def test_a_schema_that_the_user_chose_is_not_printed(registry, caplog):
