@@ -43,6 +43,7 @@ _MODULES: Final = (
     "record.kernel.decode_kernel",
     "record.kernel.kernel",
     "record.kernel.kernel_objects",
+    "record.kernel.take_kernel",
     "record.kernel.validate_kernel",
     "record.kernel.view_kernel",
 )

@@ -429,7 +429,7 @@ class KafkaProducer:
         return give_up_at, self._core.await_topics(columns.topics, give_up_at)
 
     def sample_keys(self, sample: KeySample | None) -> None:
-        """Add the keys of rows that are appended from now on to a sample; None for none."""
+        """Add the keys of rows with numbers to a sample from now on; None for none."""
         self._core.key_sample = sample
 
     def _write(

@@ -99,6 +99,21 @@ class HeaderColumns(NamedTuple):
     values: BytesColumn
 
 
+class EncodedHeaders(NamedTuple):
+    r"""Headers of all rows in the bytes that records have for them, for rows with equal headers.
+
+    >>> import numpy as np
+    >>> one_header = np.frombuffer(b"\x0csource\x06web", np.uint8)
+    >>> EncodedHeaders(np.array([1], np.int32), BytesColumn(np.array([0, 11]), one_header)).counts
+    array([1], dtype=int32)
+    """
+
+    #: int32[rows]: how many headers a row has.
+    counts: Int32Array
+    #: The names and values of a row's headers, each with its length before it; without nulls.
+    headers: BytesColumn
+
+
 @lru_cache(maxsize=128)
 def _shared_array(value: int, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
     capacity = max(_SHORTEST_SHARED_ARRAY, 1 << (length - 1).bit_length())
@@ -211,11 +226,30 @@ class _Headers:
         """Return None: a batch without headers has no such column."""
 
 
+class _EncodedHeaders:
+    """Any number of headers for each row, encoded."""
+
+    def table_fields(self, name: str) -> tuple[str, ...]:
+        return (f"{name}_counts", *_STRINGS.table_fields(name)[:2])
+
+    def addresses(self, name: str, column: EncodedHeaders | None, rows: int) -> tuple[int, ...]:
+        if column is None:
+            return (0,) * 3
+        _check_array(name, column.counts, _INT32, rows, "the counts of ")
+        if rows and column.counts.min() < 0:
+            raise ValueError(f"the counts of {name} must not be negative")
+        return (_address(column.counts), *_STRINGS.addresses(name, column.headers, rows)[:2])
+
+    def blank(self, rows: int) -> None:
+        """Return None: a batch without headers has no such column."""
+
+
 _STRINGS: Final = _Strings()
 _TOPIC_INDEX: Final = _Integers(_INT32, 0)
 _PARTITION: Final = _Integers(_INT32, NULL_PARTITION)
 _TIMESTAMP: Final = _Integers(_INT64, NULL_TIMESTAMP)
 _HEADERS: Final = _Headers()
+_ENCODED_HEADERS: Final = _EncodedHeaders()
 
 
 @lru_cache(maxsize=32)
@@ -280,6 +314,8 @@ class RecordColumns:
     #: int64[rows], milliseconds since 1970, or `NULL_TIMESTAMP`.
     timestamp: Int64Array = field(metadata={_KIND: _TIMESTAMP})
     headers: HeaderColumns | None = field(default=None, metadata={_KIND: _HEADERS})
+    #: More headers, which come behind those.
+    encoded_headers: EncodedHeaders | None = field(default=None, metadata={_KIND: _ENCODED_HEADERS})
     #: One row of `COLUMNS_DTYPE`: the addresses of all of the above.
     table: npt.NDArray[np.void] = field(init=False, repr=False)
 
@@ -305,7 +341,8 @@ _COLUMNS: Final[tuple[tuple[str, _Kind], ...]] = tuple(
 )
 
 #: A kernel reads one row of this type: the addresses of buffers, and the bit offsets of bitmaps.
-#: A validity address of 0 means that no row is null; header_offsets 0 means that there are none.
+#: A validity address of 0 means that no row is null; header_offsets and encoded_headers_offsets 0
+#: mean that there are none.
 COLUMNS_DTYPE: Final = np.dtype(
     [
         ("num_rows", np.int64),

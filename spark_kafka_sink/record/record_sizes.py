@@ -15,7 +15,6 @@ from spark_kafka_sink.record.columns import NULL_SIZE
 if TYPE_CHECKING:
     from spark_kafka_sink.record.columns import (
         BytesColumn,
-        HeaderColumns,
         Int64Array,
         RecordColumns,
     )
@@ -37,7 +36,7 @@ class RecordSizes(NamedTuple):
 def record_sizes(columns: RecordColumns) -> RecordSizes:
     """Return the sizes of all rows."""
     key, value = _lengths(columns.key), _lengths(columns.value)
-    body = _FIXED_BYTES + _field_bytes(key) + _field_bytes(value) + _headers_bytes(columns.headers)
+    body = _FIXED_BYTES + _field_bytes(key) + _field_bytes(value) + _headers_bytes(columns)
     return RecordSizes(key, value, _varint_bytes(body) + body)
 
 
@@ -60,9 +59,13 @@ def _field_bytes(lengths: Int64Array) -> Int64Array:
     return _varint_bytes(lengths) + np.maximum(lengths, 0)
 
 
-def _headers_bytes(headers: HeaderColumns | None) -> Int64Array | int:
-    if headers is None:
-        return 1
-    each = _field_bytes(_lengths(headers.keys)) + _field_bytes(_lengths(headers.values))
-    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(each)])[headers.offsets]
-    return _varint_bytes(np.diff(headers.offsets)) + np.diff(total)
+def _headers_bytes(columns: RecordColumns) -> Int64Array:
+    headers, encoded = columns.headers, columns.encoded_headers
+    counts, sizes = (np.zeros(columns.num_rows, np.int64) for _ in range(2))
+    if headers is not None:
+        each = _field_bytes(_lengths(headers.keys)) + _field_bytes(_lengths(headers.values))
+        total = np.concatenate([np.zeros(1, np.int64), np.cumsum(each)])[headers.offsets]
+        counts, sizes = np.diff(headers.offsets), np.diff(total)
+    if encoded is not None:
+        counts, sizes = counts + encoded.counts, sizes + _lengths(encoded.headers)
+    return _varint_bytes(counts) + sizes

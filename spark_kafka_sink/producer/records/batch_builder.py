@@ -231,7 +231,7 @@ class BatchBuilder:
         refused: RefusedRows | None,
     ) -> PlacedRows:
         try:
-            return self._placement.place(columns, partition_counts, first_row or 0, refused)
+            return self._placement.place(columns, partition_counts, first_row, refused)
         except RecordError as error:
             if first_row is None:
                 raise error.about_row(None) from error.__cause__

@@ -88,12 +88,14 @@ class RowPlacement:
         self,
         columns: RecordColumns,
         partition_counts: Sequence[int],
-        first_row: int,
+        first_row: int | None,
         refused: RefusedRows | None = None,
     ) -> PlacedRows:
         """Assign a slot to every row; `partition_counts` has an entry for each of `columns.topics`.
 
-        Raises InvalidTopicError or InvalidPartitionError, with row numbers starting at `first_row`.
+        Rows without a number (`first_row` is None) are not those of a task: their keys are not
+        sampled. Raises InvalidTopicError or InvalidPartitionError, with row numbers starting at
+        `first_row`, or at 0.
         With `refused`, such rows are added to it and skipped, and those that it has are skipped; a
         partition that does not exist is an error until `refused.has_fresh_partitions`.
         """
@@ -103,7 +105,7 @@ class RowPlacement:
                 TopicPartitions(name, count, led_partitions(self._core.leaders(name)), cluster)
                 for name, count in zip(columns.topics, partition_counts, strict=True)
             ]
-            columns = place_rows(self._plug_in, columns, topics, first_row=first_row)
+            columns = place_rows(self._plug_in, columns, topics, first_row=first_row or 0)
         slots = [
             self._open.topic(name, count)
             for name, count in zip(columns.topics, partition_counts, strict=True)
@@ -147,7 +149,7 @@ class RowPlacement:
         self,
         columns: RecordColumns,
         topics: Sequence[TopicSlots],
-        first_row: int,
+        given_row: int | None,
         refused: RefusedRows | None,
     ) -> NDArray[np.int32]:
         result = assign_slots(
@@ -157,8 +159,9 @@ class RowPlacement:
             key_rule=self._key_rule,
             ignore_keys=self._ignore_keys,
             skips_bad_rows=refused is not None,
-            key_sample=self._core.key_sample,
+            key_sample=None if given_row is None else self._core.key_sample,
         )
+        first_row = given_row or 0
         if refused is not None:
             _refuse(refused, columns, topics, result, first_row)
         elif result.status is SlotStatus.NULL_TOPIC:

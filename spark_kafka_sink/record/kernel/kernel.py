@@ -224,7 +224,7 @@ def _write_field(target: int, column: _Strings, index: int, length: int) -> int:
 
 @inlined_part
 def _headers_bytes(keys: _Strings, values: _Strings, first: int, last: int) -> int:
-    size = _varint_bytes((last - first) << 1)
+    size = 0
     for element in range(first, last):
         key_length, value_length = _length(keys, element), _length(values, element)
         if key_length | (value_length + 1) <= _MAX_ONE_BYTE_LENGTH:
@@ -236,11 +236,11 @@ def _headers_bytes(keys: _Strings, values: _Strings, first: int, last: int) -> i
 
 
 @inlined_part
-def _write_headers(target: int, keys: _Strings, values: _Strings, first: int, last: int) -> None:
-    target = write_varint(target, (last - first) << 1)
+def _write_headers(target: int, keys: _Strings, values: _Strings, first: int, last: int) -> int:
     for element in range(first, last):
         target = _write_field(target, keys, element, _length(keys, element))
         target = _write_field(target, values, element, _length(values, element))
+    return target
 
 
 _COLUMNS: Final = Items(COLUMNS_DTYPE)
@@ -342,6 +342,9 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
         columns.header_value_validity_offset,
     )
     header_offsets = columns.header_offsets
+    encoded_counts = columns.encoded_headers_counts
+    encoded = _Strings(columns.encoded_headers_offsets, columns.encoded_headers_data, 0, 0)
+    has_headers = header_offsets | encoded.offsets != 0
     timestamps, topic_index = columns.timestamp, columns.topic_index
     num_rows = columns.num_rows
     for row in range(start_row, num_rows):
@@ -366,13 +369,20 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
         key_length, value_length = _length(keys, row), _length(values, row)
         # The attributes, which are 0, and the number of headers take one byte each.
         content_bytes = 2 + _field_bytes(key_length) + _field_bytes(value_length)
-        first_header, last_header = 0, 0
-        if header_offsets:
-            first_header = load_int64(header_offsets + 8 * row)
-            last_header = load_int64(header_offsets + 8 * row + 8)
-            content_bytes += (
-                _headers_bytes(header_keys, header_values, first_header, last_header) - 1
-            )
+        header_count, first_header, last_header, encoded_bytes = 0, 0, 0, 0
+        if has_headers:
+            if header_offsets:
+                first_header = load_int64(header_offsets + 8 * row)
+                last_header = load_int64(header_offsets + 8 * row + 8)
+                header_count = last_header - first_header
+                content_bytes += _headers_bytes(
+                    header_keys, header_values, first_header, last_header
+                )
+            if encoded.offsets:
+                header_count += load_int32(encoded_counts + 4 * row)
+                encoded_bytes = _length(encoded, row)
+                content_bytes += encoded_bytes
+            content_bytes += _varint_bytes(header_count << 1) - 1
         body_bytes = (
             content_bytes + _varint_bytes(timestamp_delta) + _varint_bytes(offset_delta << 1)
         )
@@ -392,8 +402,11 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
         target = write_varint(target, offset_delta << 1)
         target = _write_field(target, keys, row, key_length)
         target = _write_field(target, values, row, value_length)
-        if last_header > first_header:
-            _write_headers(target, header_keys, header_values, first_header, last_header)
+        if has_headers:
+            target = write_varint(target, header_count << 1)
+            target = _write_headers(target, header_keys, header_values, first_header, last_header)
+            if encoded_bytes:
+                copy_bytes(target, _address(encoded, row), encoded_bytes)
         else:
             store_uint8(target, 0)
 

@@ -78,6 +78,7 @@ _KERNEL_SOURCES: Final = (
     "record/kernel/kernel_utf8.py",
     "record/kernel/kernel_varint.py",
     "record/kernel/key_sample.py",
+    "record/kernel/take_kernel.py",
     "record/kernel/validate_kernel.py",
     "record/kernel/validation_values.py",
     "record/kernel/view_kernel.py",

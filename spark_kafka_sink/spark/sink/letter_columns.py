@@ -1,9 +1,9 @@
-"""The columns of dead letters, built for all bad rows of a batch at once.
+"""The columns of dead letters, built for all bad rows of a few batches at once.
 
 A letter has a dozen headers, and for most rows they differ only in the number of the row. So the
-headers of rows with the same reason and topic, and with as many digits in their numbers, are the
-same bytes, repeated, with the digits put in. They are gathered by index only if rows have headers
-of their own, or if letters of several reasons alternate.
+headers of rows with the same reason and topic, and with as many digits in their numbers, are
+encoded once and copied, with the digits put in. What else a letter has of its row is copied as soon
+as its batch is written, as long as that is in the processor's caches.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_kafka_sink.record.arrow.record_columns import bytes_array, bytes_column, header_parts
 from spark_kafka_sink.record.columns import (
     NULL_TIMESTAMP,
     BytesColumn,
+    EncodedHeaders,
     HeaderColumns,
     RecordColumns,
     constant_topic,
     null_partitions,
 )
+from spark_kafka_sink.record.default_record import encode_varint
+from spark_kafka_sink.record.kernel.take_kernel import ByteRows, joined, take_rows, write_numbers
 from spark_kafka_sink.record.refused_rows import RowErrorKind, groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -41,9 +43,10 @@ _HEADER_OVERHEAD: Final = 10
 _TRUNCATED_BYTES: Final = 30
 _POWERS: Final = 10 ** np.arange(19)
 _ZERO: Final = ord("0")
-_SIDES: Final = ("key", "value")
 #: With how many earlier reasons one is compared, to find an equal one.
 _MOST_COMPARED: Final = 20
+#: What of a letter may be cut, in this order; each has the value of its bit.
+_PARTS: Final = ("headers", "key", "value")
 
 
 class Header(NamedTuple):
@@ -56,7 +59,7 @@ class Header(NamedTuple):
 
 
 class BadBatch(NamedTuple):
-    """The bad rows of a batch, which wait for those of other batches."""
+    """The bad rows of a batch."""
 
     #: By what is wrong with them; the first row of the batch has the number `first_row`.
     refusals: Sequence[Refusal]
@@ -68,61 +71,117 @@ class BadBatch(NamedTuple):
 
 
 class BadRowTable:
-    """The bad rows of batches, in their order."""
+    """The bad rows of batches, in their order, without the batches."""
 
-    def __init__(self, batches: Sequence[BadBatch], topic: str | None) -> None:
-        """Collect the rows; `topic` is that of all of them, unless it is None."""
-        self.batches = batches
+    def __init__(self, topic: str | None, *, has_letters: bool) -> None:
+        """Begin without rows; `topic` is that of all of them, unless it is None.
+
+        Without letters, only the numbers, the topics and the errors of rows are kept.
+        """
+        self._topic = topic
+        self._has_letters = has_letters
         #: What is wrong with rows, and their topics, as they are in the batches.
-        self.refusals: list[Refusal] = []
-        self.topics: list[str | None] = []
-        #: For each batch, the rows in it.
-        self.places: list[Int64Array] = []
-        rows, reasons, topics = [], [], []
-        for batch in batches:
-            numbers, found = self._rows_of(batch)
-            rows.append(numbers)
-            reasons.append(found)
-            places = numbers - batch.first_row
-            self.places.append(places)
-            topics.append(self._topics_of(batch.batch, places, topic))
-        #: The number of each row in the task, and indexes of `refusals` and `topics`.
-        self.rows = np.concatenate(rows)
-        self.reason_indexes = np.concatenate(reasons)
-        self.topic_indexes = np.concatenate(topics)
+        self._refusals: list[Refusal] = []
+        self._topics: list[str | None] = [] if topic is None else [topic]
+        self._rows: list[Int64Array] = []
+        self._reasons: list[Int64Array] = []
+        self._topic_indexes: list[Int64Array] = []
+        self._timestamps: list[Int64Array] = []
+        self._keys: list[ByteRows] = []
+        self._values: list[ByteRows] = []
+        self._headers: list[tuple[Int64Array, ByteRows, ByteRows]] = []
+        self._has_headers = False
+        #: How many rows there are, and what their contents take.
+        self.count = 0
+        self.nbytes = 0
 
-    def refusal(self, index: int) -> Refusal:
-        """Return what is wrong with one of the rows."""
-        return self.refusals[int(self.reason_indexes[index])]
+    def add(self, bad: BadBatch) -> None:
+        """Add the rows of a batch."""
+        rows, reasons = self._rows_of(bad)
+        places = rows - bad.first_row
+        self.count += rows.size
+        self._rows.append(rows)
+        self._reasons.append(reasons)
+        self._topic_indexes.append(self._topics_of(bad.batch, places))
+        if not self._has_letters:
+            return
+        self._timestamps.append(bad.columns.timestamp[places])
+        for side, column, parts in (
+            ("key", bad.columns.key, self._keys),
+            ("value", bad.columns.value, self._values),
+        ):
+            parts.append(_contents(side, column, places, rows, bad.payloads))
+            self.nbytes += parts[-1].data.size
+        headers = _original_headers(bad.batch, places)
+        self._has_headers |= bool(headers[0].any())
+        self._headers.append(headers)
+        self.nbytes += sum(part.data.size for part in headers[1:])
+
+    def rows(self) -> Int64Array:
+        """Return the numbers of the rows in the task."""
+        return np.concatenate(self._rows)
+
+    def reasons(self) -> Int64Array:
+        """Return a number for each row: rows with the same one are bad for the same reason."""
+        return np.concatenate(self._reasons)
+
+    def topic_indexes(self) -> Int64Array:
+        """Return a number for each row, which rows with the same topic have."""
+        return np.concatenate(self._topic_indexes)
+
+    def refusal(self, reason: int) -> Refusal:
+        """Return the reason with one of these numbers."""
+        return self._refusals[reason]
 
     def topic(self, index: int) -> str | None:
-        """Return the topic of one of the rows, even if it is not the name of one."""
-        return self.topics[int(self.topic_indexes[index])]
+        """Return the topic with one of these numbers, even if it is not the name of one."""
+        return self._topics[index]
 
-    def _rows_of(self, batch: BadBatch) -> tuple[Int64Array, Int64Array]:
+    def keys(self) -> BytesColumn:
+        """Return the keys of the rows, or what they have instead."""
+        return joined(self._keys)
+
+    def values(self) -> BytesColumn:
+        """Return the values of the rows, or what they have instead."""
+        return joined(self._values)
+
+    def headers(self) -> HeaderColumns | None:
+        """Return the headers that rows have of their own; None if no row has any."""
+        if not self._has_headers:
+            return None
+        counts, names, values = zip(*self._headers, strict=True)
+        return HeaderColumns(_ends(np.concatenate(counts)), joined(names), joined(values))
+
+    def timestamps(self) -> Int64Array:
+        """Return the timestamps that are right, and for other rows that of writing."""
+        is_bad = np.array([refusal.kind is RowErrorKind.TIMESTAMP for refusal in self._refusals])
+        timestamps = np.concatenate(self._timestamps)
+        return np.where(is_bad[self.reasons()], NULL_TIMESTAMP, timestamps)
+
+    def _rows_of(self, bad: BadBatch) -> tuple[Int64Array, Int64Array]:
         """Return the bad rows of a batch in order, and what is wrong with each."""
-        found = [self._index_of(refusal) for refusal in batch.refusals]
-        rows = batch.refusals[0].rows
+        found = [self._index_of(refusal) for refusal in bad.refusals]
+        rows = bad.refusals[0].rows
         if len(found) == 1:
             return rows, np.full(rows.size, found[0])
-        rows = np.concatenate([refusal.rows for refusal in batch.refusals])
+        rows = np.concatenate([refusal.rows for refusal in bad.refusals])
         order = np.argsort(rows)
-        sizes = [refusal.rows.size for refusal in batch.refusals]
+        sizes = [refusal.rows.size for refusal in bad.refusals]
         return rows[order], np.repeat(found, sizes)[order]
 
     def _index_of(self, refusal: Refusal) -> int:
-        for index, known in enumerate(self.refusals[-_MOST_COMPARED:]):
+        for index, known in enumerate(self._refusals[-_MOST_COMPARED:]):
             if known.has_same_reason(refusal):
-                return max(len(self.refusals) - _MOST_COMPARED, 0) + index
-        self.refusals.append(refusal)
-        return len(self.refusals) - 1
+                return max(len(self._refusals) - _MOST_COMPARED, 0) + index
+        self._refusals.append(refusal)
+        return len(self._refusals) - 1
 
-    def _topics_of(
-        self, batch: pa.RecordBatch, places: Int64Array, topic: str | None
-    ) -> Int64Array:
+    def _topics_of(self, batch: pa.RecordBatch, places: Int64Array) -> Int64Array:
+        if self._topic is not None:
+            return np.zeros(places.size, np.int64)
         column = batch.schema.get_field_index("topic")
-        if topic is not None or column < 0 or pa.types.is_null(batch.column(column).type):
-            return np.full(places.size, self._topic_index(topic))
+        if column < 0 or pa.types.is_null(batch.column(column).type):
+            return np.full(places.size, self._topic_index(None))
         found: Any = bytes_array(batch.column(column)).take(pa.array(places)).dictionary_encode()
         names = [name.decode(errors="replace") for name in found.dictionary.to_pylist()]
         indexes = np.array([self._topic_index(name) for name in [*names, None]])
@@ -130,42 +189,44 @@ class BadRowTable:
         return chosen
 
     def _topic_index(self, topic: str | None) -> int:
-        if topic not in self.topics:
-            self.topics.append(topic)
-        return self.topics.index(topic)
+        if topic not in self._topics:
+            self._topics.append(topic)
+        return self._topics.index(topic)
 
 
 class _Template(NamedTuple):
-    """The headers of some letters, which differ in the number of the row only."""
+    """The headers of letters that differ in the number of the row only, as records have them."""
 
-    letters: Positions
-    headers: Sequence[Header]
+    #: How many there are.
+    headers: int
+    encoded: bytes
+    #: Where the digits of the number begin.
+    holes: tuple[int, ...]
+    #: What the headers take, at most.
+    size: int
 
-    @property
-    def size(self) -> int:
-        """What the headers of a letter take, at most; a number has 19 digits."""
-        return sum(
-            len(header.name) + len(header.before) + 19 * header.has_row + len(header.after)
-            for header in self.headers
-        ) + _HEADER_OVERHEAD * len(self.headers)
+    @classmethod
+    def of(cls, headers: Iterable[Header], digits: int) -> _Template:
+        """Encode headers for numbers with so many digits."""
+        encoded = bytearray()
+        holes = []
+        size = number = 0
+        for name, before, has_row, after in headers:
+            key = name.encode()
+            hole = digits if has_row else 0
+            encoded += encode_varint(len(key)) + key
+            encoded += encode_varint(len(before) + hole + len(after)) + before
+            if has_row:
+                holes.append(len(encoded))
+            encoded += bytes(hole) + after
+            number += 1
+            size += len(key) + len(before) + 19 * has_row + len(after) + _HEADER_OVERHEAD
+        return cls(number, bytes(encoded), tuple(holes), size)
 
-
-class _Elements(NamedTuple):
-    """Names and values of headers; each letter has `counts` of them, from `starts` on."""
-
-    #: Each is a `pyarrow.LargeBinaryArray`.
-    names: Any
-    values: Any
-    starts: Int64Array
-    counts: Int64Array
-
-    def sizes(self) -> Int64Array:
-        """Return what the headers of each letter take, at most."""
-        sizes = self.counts * _HEADER_OVERHEAD
-        for column in (self.names, self.values):
-            offsets = bytes_column(column).offsets
-            sizes = sizes + offsets[self.starts + self.counts] - offsets[self.starts]
-        return sizes
+    def with_header(self, name: str, value: str) -> _Template:
+        """Return the same headers with one more, whose size the letters have room for."""
+        more = _Template.of([Header(name, value.encode())], 0)
+        return self._replace(headers=self.headers + 1, encoded=self.encoded + more.encoded)
 
 
 class LetterBuilder:
@@ -181,8 +242,9 @@ class LetterBuilder:
         """Set the topic of the letters, and how many bytes each has at most.
 
         `headers_of` returns the headers that say what is wrong with a row for a topic; rows with
-        the same refusal, topic and number of digits have the same ones. If something of a letter
-        was cut, the header `truncated` says what.
+        the same refusal, topic and number of digits have the same ones. Each letter has the number
+        of its row in some of them. If something of a letter was cut, the header `truncated` says
+        what.
         """
         self._topic = topic
         self._headers_of = headers_of
@@ -192,173 +254,139 @@ class LetterBuilder:
 
     def letters(self, bad: BadRowTable) -> RecordColumns:
         """Return the letters of bad rows, in their order."""
-        count = bad.rows.size
-        parts = {side: _payloads_of(side, bad) for side in _SIDES}
-        original = _original_headers(bad)
-        templates = [
-            self._template(bad, letters)
-            for letters in groups(bad.reason_indexes, bad.topic_indexes, _digits_of(bad.rows))
-        ]
-        room = np.empty(count, np.int64)
-        for template in templates:
-            room[template.letters] = self._room - template.size
-        needed = _lengths(parts["key"]) + _lengths(parts["value"])
-        if original is not None:
-            needed = needed + original.sizes()
-        too_large = np.flatnonzero(needed > room)
+        rows, reasons, topics = bad.rows(), bad.reasons(), bad.topic_indexes()
+        digits = np.searchsorted(_POWERS[1:], rows, side="right") + 1
+        templates: list[_Template] = []
+        template_of = np.empty(rows.size, np.int64)
+        for letters in groups(reasons, topics, digits):
+            first = int(letters[0])
+            headers = self._headers_of(
+                bad.refusal(int(reasons[first])), int(rows[first]), bad.topic(int(topics[first]))
+            )
+            template_of[letters] = len(templates)
+            templates.append(_Template.of(headers, int(digits[first])))
+        contents = _Contents(bad.headers(), bad.keys(), bad.values())
+        room = self._room - np.array([template.size for template in templates])[template_of]
+        too_large = np.flatnonzero(contents.sizes() > room)
         if too_large.size:
-            templates, original = self._cut(too_large, room, templates, parts, original)
+            contents, cuts = contents.limited(too_large, room[too_large])
+            which, numbers = np.unique(
+                template_of[too_large] * 2 ** len(_PARTS) + cuts, return_inverse=True
+            )
+            template_of[too_large] = len(templates) + numbers
+            templates += [
+                templates[index].with_header(self._truncated, _named(cut))
+                for index, cut in zip(*np.divmod(which, 2 ** len(_PARTS)), strict=True)
+            ]
         return RecordColumns(
-            num_rows=count,
-            key=bytes_column(parts["key"]),
-            value=bytes_column(parts["value"]),
+            num_rows=rows.size,
+            key=contents.keys,
+            value=contents.values,
             topics=(self._topic,),
-            topic_index=constant_topic(count),
-            partition=null_partitions(count),
-            timestamp=_timestamps(bad),
-            headers=_header_columns(bad.rows, templates, original),
+            topic_index=constant_topic(rows.size),
+            partition=null_partitions(rows.size),
+            timestamp=bad.timestamps(),
+            headers=contents.headers,
+            encoded_headers=_encoded_headers(templates, template_of, rows, digits),
         )
 
-    def _template(self, bad: BadRowTable, letters: Positions) -> _Template:
-        first = int(letters[0])
-        headers = self._headers_of(bad.refusal(first), int(bad.rows[first]), bad.topic(first))
-        return _Template(letters, headers)
 
-    def _cut(
-        self,
-        too_large: Positions,
-        room: Int64Array,
-        templates: list[_Template],
-        parts: dict[str, Any],
-        original: _Elements | None,
-    ) -> tuple[list[_Template], _Elements | None]:
-        """Limit each letter to its room: first their own headers, then the key, then the value.
+class _Contents(NamedTuple):
+    """What letters have of their rows."""
 
-        Changes `parts`; returns the templates and the original headers of all letters.
+    headers: HeaderColumns | None
+    keys: BytesColumn
+    values: BytesColumn
+
+    def sizes(self) -> Int64Array:
+        """Return what each letter takes, at most."""
+        return self._header_sizes() + _lengths(self.keys) + _lengths(self.values)
+
+    def limited(self, letters: Positions, left: Int64Array) -> tuple[_Contents, Int64Array]:
+        """Limit each of some letters to what is left for it, and return what was cut of it.
+
+        First go its headers, then the end of its key, then that of its value.
         """
-        kept = [
-            _Template(np.setdiff1d(template.letters, too_large), template.headers)
-            for template in templates
-        ]
-        left = room[too_large]
-        cuts: list[list[str]] = [[] for _ in left]
-        if original is not None:
-            sizes = original.sizes()[too_large]
-            is_cut = sizes > left
-            for letter in np.flatnonzero(is_cut).tolist():
-                cuts[letter].append("headers")
-            left = left - np.where(is_cut, 0, sizes)
-            counts = original.counts.copy()
-            counts[too_large[is_cut]] = 0
-            original = original._replace(counts=counts)
-        for side in _SIDES:
-            values = parts[side].take(pa.array(too_large)).to_pylist()
-            for letter, value in enumerate(values):
-                most = max(int(left[letter]), 0)
-                if value is not None and len(value) > most:
-                    cuts[letter].append(side)
-                    values[letter] = value[:most]
-                left[letter] -= len(values[letter] or b"")
-            parts[side] = _replaced(parts[side], too_large, pa.array(values, pa.large_binary()))
-        cut = []
-        for letter, what in zip(too_large.tolist(), cuts, strict=True):
-            [headers] = [each.headers for each in templates if letter in each.letters]
-            header = Header(self._truncated, ",".join(what).encode())
-            cut.append(_Template(np.array([letter]), [*headers, header]))
-        return [template for template in kept if template.letters.size] + cut, original
+        headers = self.headers
+        sizes = self._header_sizes()[letters]
+        is_cut = sizes > left
+        cuts = is_cut.astype(np.int64)
+        left = left - np.where(is_cut, 0, sizes)
+        if headers is not None and is_cut.any():
+            headers = _without(headers, letters[is_cut])
+        columns = []
+        for bit, column in ((2, self.keys), (4, self.values)):
+            limits = _lengths(column)
+            lengths = np.minimum(limits[letters], np.maximum(left, 0))
+            cuts += bit * (lengths < limits[letters])
+            limits[letters] = lengths
+            left = left - lengths
+            columns.append(joined([take_rows(column, np.arange(limits.size), limits)]))
+        return _Contents(headers, *columns), cuts
+
+    def _header_sizes(self) -> Int64Array:
+        if self.headers is None:
+            return np.zeros(self.keys.offsets.size - 1, np.int64)
+        offsets, names, values = self.headers
+        ends = _HEADER_OVERHEAD * offsets + names.offsets[offsets] + values.offsets[offsets]
+        return np.diff(ends)
 
 
-def _digits_of(rows: Int64Array) -> Positions:
-    return np.searchsorted(_POWERS[1:], rows, side="right") + 1
+def _named(cut: int) -> str:
+    return ",".join(part for bit, part in enumerate(_PARTS) if cut >> bit & 1)
 
 
-def _lengths(array: Any) -> Int64Array:
-    offsets = bytes_column(array).offsets
-    return offsets[1:] - offsets[:-1]
+def _lengths(column: BytesColumn) -> Int64Array:
+    return np.diff(column.offsets)
 
 
-def _timestamps(bad: BadRowTable) -> Int64Array:
-    timestamps = np.concatenate(
-        [
-            batch.columns.timestamp[places]
-            for batch, places in zip(bad.batches, bad.places, strict=True)
-        ]
-    )
-    is_bad = np.array([refusal.kind is RowErrorKind.TIMESTAMP for refusal in bad.refusals])
-    return np.where(is_bad[bad.reason_indexes], NULL_TIMESTAMP, timestamps)
+def _ends(counts: Int64Array) -> Int64Array:
+    ends = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    return ends
 
 
-# --- keys and values
+# --- keys, values and headers of rows
 
 
-def _payloads_of(side: str, bad: BadRowTable) -> Any:
-    """Return the keys or values of bad rows, as a `pyarrow.LargeBinaryArray`."""
-    arrays = []
-    for batch, places in zip(bad.batches, bad.places, strict=True):
-        column = batch.columns.key if side == "key" else batch.columns.value
-        array = _taken(column, places)
-        rows = places + batch.first_row
-        for kept in batch.payloads:
-            if kept.side == side:
-                which = np.flatnonzero(np.isin(rows, kept.rows))
-                chosen = np.searchsorted(kept.rows, rows[which])
-                texts = kept.texts.take(pa.array(chosen)).cast(pa.large_binary())
-                array = _replaced(array, which, texts)
-        arrays.append(array)
-    return pa.concat_arrays(arrays)
-
-
-def _taken(column: BytesColumn, places: Int64Array) -> Any:
-    offsets, data, validity, validity_offset = column
-    if not data.size and not validity.any():
-        return pa.nulls(places.size, pa.large_binary())
-    taken = _array_of(offsets, data).take(pa.array(places))
-    if validity.size:
-        bits = validity_offset + places
-        is_valid = (validity[bits >> 3] >> (bits & 7)) & 1
-        taken = pc.call_function(
-            "if_else", [pa.array(is_valid.astype(bool)), taken, pa.scalar(None, taken.type)]
-        )
+def _contents(
+    side: str,
+    column: BytesColumn,
+    places: Int64Array,
+    rows: Int64Array,
+    payloads: Sequence[RefusedPayloads],
+) -> ByteRows:
+    """Return the keys or values of bad rows of a batch."""
+    kept = [each for each in payloads if each.side == side]
+    if len(kept) == 1 and np.array_equal(kept[0].rows, rows):
+        return take_rows(bytes_column(kept[0].texts), np.arange(rows.size))
+    taken = take_rows(column, places)
+    for each in kept:
+        which = np.flatnonzero(np.isin(rows, each.rows))
+        chosen = np.searchsorted(each.rows, rows[which])
+        texts = take_rows(bytes_column(each.texts), chosen)
+        index = np.arange(rows.size)
+        index[which] = rows.size + np.arange(which.size)
+        taken = take_rows(joined([taken, texts]), index)
     return taken
 
 
-def _array_of(offsets: Int64Array, data: npt.NDArray[np.uint8]) -> Any:
-    buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
-    return pa.Array.from_buffers(pa.large_binary(), offsets.size - 1, buffers)
+def _original_headers(
+    batch: pa.RecordBatch, places: Int64Array
+) -> tuple[Int64Array, ByteRows, ByteRows]:
+    """Return how many headers bad rows of a batch have of their own, the names and the values."""
+    column = batch.schema.get_field_index("headers")
+    if column < 0 or pa.types.is_null(batch.column(column).type):
+        return np.zeros(places.size, np.int64), _NOTHING, _NOTHING
+    offsets, *parts = header_parts(batch.column(column))
+    starts = offsets[places]
+    counts = offsets[places + 1] - starts
+    chosen = _ranges(starts, counts)
+    names, values = (take_rows(bytes_column(part), chosen) for part in parts)
+    return counts, names, values
 
 
-def _replaced(array: Any, places: Positions, others: Any) -> Any:
-    """Return an array with `others` at some places."""
-    if places.size == len(array):
-        return others
-    index = np.arange(len(array))
-    index[places] = np.arange(len(array), len(array) + places.size)
-    return pa.concat_arrays([array, others]).take(pa.array(index))
-
-
-# --- headers
-
-
-def _original_headers(bad: BadRowTable) -> _Elements | None:
-    """Return the headers that bad rows have of their own; None if no row has any."""
-    names, values = ([pa.nulls(0, pa.large_binary())] for _ in range(2))
-    counts = []
-    for batch, places in zip(bad.batches, bad.places, strict=True):
-        column = batch.batch.schema.get_field_index("headers")
-        if column < 0 or pa.types.is_null(batch.batch.column(column).type):
-            counts.append(np.zeros(places.size, np.int64))
-            continue
-        offsets, *parts = header_parts(batch.batch.column(column))
-        starts = offsets[places]
-        counts.append(offsets[places + 1] - starts)
-        chosen = pa.array(_ranges(starts, counts[-1]))
-        for arrays, part in zip((names, values), parts, strict=True):
-            arrays.append(part.take(chosen))
-    all_counts = np.concatenate(counts)
-    if not all_counts.any():
-        return None
-    starts = np.cumsum(all_counts) - all_counts
-    return _Elements(pa.concat_arrays(names), pa.concat_arrays(values), starts, all_counts)
+_NOTHING: Final = ByteRows(np.zeros(0, np.int64), np.zeros(0, np.uint8))
 
 
 def _ranges(starts: Int64Array, counts: Int64Array) -> Int64Array:
@@ -366,73 +394,30 @@ def _ranges(starts: Int64Array, counts: Int64Array) -> Int64Array:
     return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
-def _header_columns(
-    rows: Int64Array, templates: Sequence[_Template], original: _Elements | None
-) -> HeaderColumns:
-    """Return the original headers of letters, and behind them those that say what is wrong."""
-    own = _own_headers(rows, templates)
-    counts = own.counts if original is None else own.counts + original.counts
-    offsets = np.zeros(rows.size + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    if original is None and bool((own.starts == offsets[:-1]).all()):
-        return HeaderColumns(offsets, bytes_column(own.names), bytes_column(own.values))
-    starts, sizes, columns = own.starts, own.counts, [own.names, own.values]
-    if original is not None:
-        before = len(original.names)
-        columns = [
-            pa.concat_arrays([original.names, own.names]),
-            pa.concat_arrays([original.values, own.values]),
-        ]
-        starts = np.column_stack([original.starts, starts + before]).ravel()
-        sizes = np.column_stack([original.counts, sizes]).ravel()
-    chosen = pa.array(_ranges(starts, sizes))
-    names, values = (bytes_column(column.take(chosen)) for column in columns)
-    return HeaderColumns(offsets, names, values)
+def _without(headers: HeaderColumns, letters: Positions) -> HeaderColumns:
+    """Return headers without those of some letters."""
+    offsets, names, values = headers
+    counts = np.diff(offsets)
+    counts[letters] = 0
+    chosen = _ranges(offsets[:-1], counts)
+    parts = (joined([take_rows(column, chosen)]) for column in (names, values))
+    return HeaderColumns(_ends(counts), *parts)
 
 
-def _own_headers(rows: Int64Array, templates: Sequence[_Template]) -> _Elements:
-    """Return the headers of all templates, one template after another."""
-    starts, counts = np.zeros((2, rows.size), np.int64)
-    names, name_lengths, values, value_lengths = [], [], [], []
-    begin = 0
-    for letters, headers in templates:
-        count = len(headers)
-        starts[letters] = begin + count * np.arange(letters.size)
-        counts[letters] = count
-        begin += count * letters.size
-        name_parts = [header.name.encode() for header in headers]
-        names.append(np.tile(np.frombuffer(b"".join(name_parts), np.uint8), letters.size))
-        name_lengths.append(np.tile([len(name) for name in name_parts], letters.size))
-        data, lengths = _values(rows[letters], headers)
-        values.append(data)
-        value_lengths.append(np.tile(lengths, letters.size))
-    return _Elements(
-        _column_of(names, name_lengths), _column_of(values, value_lengths), starts, counts
-    )
+# --- headers of letters
 
 
-def _values(rows: Int64Array, headers: Sequence[Header]) -> tuple[npt.NDArray[np.uint8], list[int]]:
-    """Return the values of headers for each of some rows, and how long they are for one."""
-    digits = int(_digits_of(rows[:1])[0])
-    data = bytearray()
-    lengths, holes = [], []
-    for header in headers:
-        begin = len(data)
-        data += header.before
-        if header.has_row:
-            holes.append(len(data))
-            data += bytes(digits)
-        data += header.after
-        lengths.append(len(data) - begin)
-    table = np.tile(np.frombuffer(data, np.uint8), (rows.size, 1))
-    numbers = rows[:, None] // _POWERS[digits - 1 :: -1] % 10 + _ZERO
-    for hole in holes:
-        table[:, hole : hole + digits] = numbers
-    return table.ravel(), lengths
-
-
-def _column_of(data: Sequence[npt.NDArray[np.uint8]], lengths: Sequence[Int64Array]) -> Any:
-    sizes = np.concatenate(lengths)
-    offsets = np.zeros(sizes.size + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return _array_of(offsets, np.concatenate(data))
+def _encoded_headers(
+    templates: Sequence[_Template], template_of: Int64Array, rows: Int64Array, digits: Positions
+) -> EncodedHeaders:
+    """Return the headers of letters: those of their templates, with the digits of their rows."""
+    ends = _ends(np.array([len(template.encoded) for template in templates]))
+    data = np.frombuffer(b"".join(template.encoded for template in templates), np.uint8)
+    column = joined([take_rows(BytesColumn(ends, data), template_of)])
+    # Some may have fewer: to write the same digits twice does no harm.
+    most = max(len(template.holes) for template in templates)
+    holes = np.array([(template.holes * most)[:most] for template in templates])
+    ends = (column.offsets[:-1] + digits)[:, None] + holes[template_of]
+    write_numbers(np.repeat(rows, most), ends.ravel(), column.data)
+    counts = np.array([template.headers for template in templates], np.int32)
+    return EncodedHeaders(counts[template_of], column)

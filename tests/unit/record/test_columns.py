@@ -18,6 +18,7 @@ from spark_kafka_sink.record.columns import (
     NULL_TOPIC_INDEX,
     RECORD_FIELDS,
     BytesColumn,
+    EncodedHeaders,
     HeaderColumns,
     RecordColumns,
     _blank_parts,
@@ -30,6 +31,7 @@ from spark_kafka_sink.record.columns import (
 from tests.support.record.record_columns import bytes_column
 
 TWO = bytes_column([b"ab", b"c"])
+ONE_EACH = np.ones(2, np.int32)
 
 
 def columns(**changes) -> RecordColumns:
@@ -49,7 +51,7 @@ def columns(**changes) -> RecordColumns:
 
 def test_the_table_points_to_the_arrays():
     """The kernels' table holds the address of each array and the number of rows."""
-    made = columns()
+    made = columns(encoded_headers=EncodedHeaders(ONE_EACH, TWO))
     (row,) = made.table
     assert COLUMNS_DTYPE == made.table.dtype
     assert 2 == row["num_rows"]
@@ -64,6 +66,9 @@ def test_the_table_points_to_the_arrays():
         ("header_offsets", made.headers.offsets),
         ("header_key_data", TWO.data),
         ("header_value_validity", TWO.validity),
+        ("encoded_headers_counts", ONE_EACH),
+        ("encoded_headers_offsets", TWO.offsets),
+        ("encoded_headers_data", TWO.data),
     ]:
         assert array.ctypes.data == row[name], name
 
@@ -72,7 +77,11 @@ def test_absent_bitmaps_and_headers_have_no_address():
     """Columns without nulls and batches without headers have the address 0."""
     made = columns(value=TWO._replace(validity=np.zeros(0, np.uint8)), headers=None)
     (row,) = made.table
-    assert (0, 0) == (row["value_validity"], row["header_offsets"])
+    assert (0, 0, 0) == (
+        row["value_validity"],
+        row["header_offsets"],
+        row["encoded_headers_offsets"],
+    )
 
 
 @pytest.mark.parametrize("key", [TWO, null_column(2), bytes_column([None, b"k"])])
@@ -237,6 +246,10 @@ def test_inconsistent_header_keys_are_rejected(column, complaint):
         ({"headers": HeaderColumns(np.array([0, 1]), TWO, TWO)}, "has 2 entries"),
         ({"headers": HeaderColumns(np.array([0, 1, 3]), TWO, TWO)}, "exceed its data"),
         ({"headers": HeaderColumns(np.array([0, 2, 1]), TWO, TWO)}, "must not decrease"),
+        ({"encoded_headers": EncodedHeaders(np.zeros(1, np.int32), TWO)}, "has 1 entries, not 2"),
+        ({"encoded_headers": EncodedHeaders(np.zeros(2), TWO)}, "array of int32"),
+        ({"encoded_headers": EncodedHeaders(ONE_EACH, TWO._replace(data=TWO.data[1:]))}, "exceed"),
+        ({"encoded_headers": EncodedHeaders(ONE_EACH - 2, TWO)}, "must not be negative"),
     ],
 )
 def test_arrays_of_unexpected_type_or_length_are_rejected(changes, complaint):

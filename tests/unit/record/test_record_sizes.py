@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from spark_kafka_sink.record.columns import (
     NULL_SIZE,
     BytesColumn,
+    EncodedHeaders,
     HeaderColumns,
     RecordColumns,
     constant_topic,
@@ -54,6 +57,23 @@ def test_headers_count():
     pairs = [(name.decode(), content) for name, content in zip(names, values, strict=True)]
     encoded = [encode_record(None, b"v", headers=part) for part in (pairs[:2], [], pairs[2:])]
     assert list(map(len, encoded)) == sizes.record.tolist()
+
+
+def test_encoded_headers_count():
+    """They are added to those of the columns, if there are any."""
+    names, values = [b"a" * 70, b"b"], [b"1", None]
+    own = HeaderColumns(np.array([0, 2, 2]), bytes_column(names), bytes_column(values))
+    blocks = [b"\x02c\x02d", b"\x02c\x02d" * 100]
+    encoded = EncodedHeaders(np.array([1, 100], np.int32), bytes_column(blocks))
+    value = bytes_column([b"v"] * 2)
+    pairs = [("a" * 70, b"1"), ("b", None)]
+    more = [("c", b"d")]
+    for headers, first in ((own, pairs), (None, [])):
+        made = replace(columns(null_column(2), value, headers), encoded_headers=encoded)
+        expected = [
+            len(encode_record(None, b"v", headers=part)) for part in (first + more, more * 100)
+        ]
+        assert expected == record_sizes(made).record.tolist()
 
 
 def test_nulls_are_found_in_a_part_of_a_column():

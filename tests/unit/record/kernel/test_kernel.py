@@ -13,6 +13,7 @@ from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
     NULL_TIMESTAMP,
     BytesColumn,
+    EncodedHeaders,
     RecordColumns,
     constant_topic,
 )
@@ -111,6 +112,23 @@ def test_header_counts_of_every_width_are_encoded(count):
     """Any number of headers can be written."""
     record = PlainRecord(b"v", headers=((b"name", b"value"),) * count)
     assert payload_of(record) == write_records(columns_of([record])).payload
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64])
+@pytest.mark.parametrize("with_own", [False, True])
+def test_encoded_headers_come_behind_those_of_the_columns(count, with_own):
+    """The number of headers is that of both, and each row has its own."""
+    own = ((b"name", b"value"), (b"", None))
+    records = [PlainRecord(b"v", headers=own[: row if with_own else 0]) for row in range(3)]
+    blocks = [b"", b"\x02c\x02d" * count, b"\x02e\x01"]
+    encoded = EncodedHeaders(np.array([0, count, 1], np.int32), bytes_column(blocks))
+    made = dataclasses.replace(columns_of(records, with_headers=with_own), encoded_headers=encoded)
+    more = [(), ((b"c", b"d"),) * count, ((b"e", None),)]
+    expected = [
+        record._replace(headers=record.headers + headers)
+        for record, headers in zip(records, more, strict=True)
+    ]
+    assert payload_of(*expected) == write_records(made).payload
 
 
 def test_timestamps_are_relative_to_the_first():

@@ -59,7 +59,15 @@ def config_of(broker, **settings):
 
 
 def write(
-    broker, *tables, topic=None, dlq=DLQ, limit="1000", producers=None, rows=1_000, **settings
+    broker,
+    *tables,
+    topic=None,
+    dlq=DLQ,
+    limit="1000",
+    producers=None,
+    rows=1_000,
+    samples_keys=False,
+    **settings,
 ):
     """Write tables as one task; return what it has written."""
     config = config_of(broker, **settings).producer
@@ -70,6 +78,7 @@ def write(
         topic=topic,
         config=config,
         bad_rows=BadRowWriter(options, RowOrigin(3, "query", 7), config, topic),
+        samples_keys=samples_keys,
     )
 
 
@@ -183,6 +192,18 @@ def test_letters_are_written_a_thousand_at_a_time(broker, monkeypatch):
     write(broker, table, topic="orders", rows=8, limit="100%")
     assert [(4, 4), (1_000, 6), (496, 0)] == written
     assert ["x"] * 1_500 == values_of(broker, DLQ)
+
+
+def test_the_keys_of_letters_are_not_sampled(broker):
+    """The sample shows where the keys of the rows are, and a letter is in another topic."""
+    keys = [f"{number}" for number in range(8)]
+    partitions = pa.array([None] * 4 + [9] * 4, pa.int32())
+    bad = table_of(keys, key=keys, partition=partitions)
+    good = table_of(keys[:4], key=keys[:4])
+    written = write(broker, bad, topic="orders", samples_keys=True)
+    assert keys[4:] == values_of(broker, DLQ)
+    assert 4 == len(written.keys)
+    assert write(broker, good, topic="orders", samples_keys=True).keys == written.keys
 
 
 @pytest.mark.parametrize("key", [b"k", None])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from spark_kafka_sink.errors import RecordError
 from spark_kafka_sink.record.arrow.record_columns import record_columns
 from spark_kafka_sink.record.columns import NULL_TIMESTAMP
+from spark_kafka_sink.record.decode import decode_record_batch
 from spark_kafka_sink.record.refused_rows import RefusedPayloads, RefusedRows, RowErrorKind
 from spark_kafka_sink.spark.sink.letter_columns import (
     BadBatch,
@@ -18,6 +17,7 @@ from spark_kafka_sink.spark.sink.letter_columns import (
     Header,
     LetterBuilder,
 )
+from tests.support.record.kernel_batches import write_records
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 KINDS = {kind: RecordError(f"bad {kind}", row=None, advice="Fix it") for kind in RowErrorKind}
@@ -49,32 +49,25 @@ def bad_batch(bad, *, first_row=0, payloads=(), **columns):
 
 def letters_of(*batches, most_bytes=10_000, topic="t"):
     """Return key, value, timestamp and headers of each letter."""
-    builder = LetterBuilder("bad", most_bytes, headers_of, "cut")
-    made = builder.letters(BadRowTable(batches, topic))
-    assert ("bad",) == made.topics
-    keys, values = cells(made.key), cells(made.value)
-    names, header_values = cells(made.headers.keys), cells(made.headers.values)
-    ends = made.headers.offsets.tolist()
+    bad = BadRowTable(topic, has_letters=True)
+    for batch in batches:
+        bad.add(batch)
+    made = LetterBuilder("bad", most_bytes, headers_of, "cut").letters(bad)
+    assert (("bad",), bad.count) == (made.topics, made.num_rows)
+    records = decode_record_batch(write_records(made).batch()).records
     return [
         (
-            keys[row],
-            values[row],
-            int(made.timestamp[row]),
-            list(zip(names, header_values, strict=True))[ends[row] : ends[row + 1]],
+            text(record.key),
+            text(record.value),
+            int(timestamp),
+            [(name, text(value)) for name, value in record.headers],
         )
-        for row in range(made.num_rows)
+        for record, timestamp in zip(records, made.timestamp, strict=True)
     ]
 
 
-def cells(column):
-    valid = np.unpackbits(column.validity, bitorder="little")[column.validity_offset :]
-    offsets = column.offsets.tolist()
-    return [
-        None
-        if column.validity.size and not valid[row]
-        else column.data[start:end].tobytes().decode()
-        for row, (start, end) in enumerate(itertools.pairwise(offsets))
-    ]
+def text(content):
+    return None if content is None else content.decode()
 
 
 def own(row, kind, topic="t"):
@@ -89,12 +82,13 @@ KEYS = pa.array(["a", None, "", "d"], pa.string())
 
 def test_letters_have_the_rows_and_the_numbers_of_their_errors():
     """They are in the order of the rows, whatever is wrong, with any number of digits."""
+    firsts = (0, 7, 98, 2**40, 10**18 - 1)
     batches = [
         bad_batch({RowErrorKind.TOPIC: [0, 3], RowErrorKind.SIZE: [1]}, first_row=first, key=KEYS)
-        for first in (7, 98, 2**40)
+        for first in firsts
     ]
     expected = []
-    for first in (7, 98, 2**40):
+    for first in firsts:
         for place, kind in ((0, "topic"), (1, "size"), (3, "topic")):
             row = first + place
             key = KEYS[place].as_py()
