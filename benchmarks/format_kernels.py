@@ -136,7 +136,7 @@ def checked_json_runs(values: pa.StructArray) -> dict[tuple[str, str], Callable[
     kind = pa.struct([field.with_nullable(True) for field in values.type])
     decoder = JsonPayloadDecoder(kind)
     [decoded] = decoder.decode(payloads)
-    if decoded.malformed or decoded.values.to_pylist() != values.to_pylist():
+    if len(decoded.malformed.rows) or decoded.values.to_pylist() != values.to_pylist():
         raise RuntimeError("rows are other ones after they were JSON")
     texts = payloads.to_pylist()
     lines = b"\n".join(texts)
@@ -189,8 +189,8 @@ def _check(
             if written.getvalue() != those[row].as_py()[PREFIX_BYTES:]:
                 raise RuntimeError(f"row {row} of {writer['name']} is encoded otherwise")
     [decoded] = decoder.decode(payloads)
-    if decoded.malformed or len(decoded.values) != BATCH_ROWS:
-        raise RuntimeError(f"malformed: {decoded.malformed}")
+    if len(decoded.malformed.rows) or len(decoded.values) != BATCH_ROWS:
+        raise RuntimeError(f"malformed: {decoded.malformed.reasons}")
     for row in range(0, BATCH_ROWS, BATCH_ROWS // 100):
         data = io.BytesIO(payloads[row].as_py()[PREFIX_BYTES:])
         expected = fastavro.schemaless_reader(data, writers[row % len(writers)], reader)

@@ -16,13 +16,21 @@ import pyarrow.compute as pc
 
 from spark_kafka_sink.config.format_options import SIDES, OnDecodeError
 from spark_kafka_sink.errors import KafkaError, PayloadError, SchemaError, SchemaRegistryError
-from spark_kafka_sink.formats.payload_decoder import Malformed, NoDecoderError, payload_decoder
+from spark_kafka_sink.formats.columnar.reasons import NONE, Malformed
+from spark_kafka_sink.formats.payload_decoder import (
+    NO_SCHEMA,
+    MalformedPayloads,
+    NoDecoderError,
+    payload_decoder,
+)
 from spark_kafka_sink.formats.payload_schemas import schemas_to_read
 from spark_kafka_sink.record.arrow.schema import arrow_schema
 from spark_kafka_sink.registry.framing import SCHEMA_ID_HEADERS, rows_with_schema_id_header
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
 
     from spark_kafka_sink.config.format_arguments import CallFormats
     from spark_kafka_sink.config.format_options import FormatOptions, Side
@@ -90,24 +98,22 @@ class PayloadColumns:
         refused = {side: self._with_id_headers(batch, side, place) for side in self._decoders}
         yield from self._decoded(batch, list(self._decoders), {}, refused, place)
 
-    def _with_id_headers(
-        self, batch: Any, side: Side, place: TopicPartition
-    ) -> dict[int, Malformed]:
+    def _with_id_headers(self, batch: Any, side: Side, place: TopicPartition) -> MalformedPayloads:
         """Return the payloads whose schema is named in a header; raise PayloadError for them.
 
         Such a payload has no frame, and might decode by a schema that it was not written with.
         """
         if self._decoders[side].needs_no_schema:
-            return {}
+            return MalformedPayloads.of(NONE)
         rows = rows_with_schema_id_header(batch.column("headers"), side)
         if len(rows):
             rows = rows[np.asarray(batch.column(side).is_valid())[rows]]
         if not len(rows):
-            return {}
+            return MalformedPayloads.of(NONE)
         header = SCHEMA_ID_HEADERS[side]
         cause = f"its schema is named in the header {header}, a framing that is not supported yet"
         if self._on_error is OnDecodeError.NULL:
-            return dict.fromkeys(rows.tolist(), Malformed(f"{side}: {cause}"))
+            return MalformedPayloads.of(Malformed.of(rows, f"{side}: {cause}"))
         raise PayloadError(
             cause,
             topic=place.topic,
@@ -156,7 +162,7 @@ class PayloadColumns:
         batch: Any,
         sides: list[Side],
         columns: dict[str, Any],
-        malformed: dict[Side, dict[int, Malformed]],
+        malformed: dict[Side, MalformedPayloads],
         place: TopicPartition,
     ) -> Iterator[Any]:
         """Decode the sides that are left; each may divide the batch further.
@@ -167,8 +173,8 @@ class PayloadColumns:
             yield self._batch(batch, columns, malformed)
             return
         side, *others = sides
-        for decoded in self._outputs(side, batch, malformed[side], place):
-            if decoded.malformed and self._on_error is OnDecodeError.FAIL:
+        for decoded in self._outputs(side, batch, malformed[side].rows, place):
+            if len(decoded.malformed.rows) and self._on_error is OnDecodeError.FAIL:
                 # The caller may read again once the registry has the schema.
                 self._decoders[side].forget_unknown()
                 raise _error(batch, decoded, place)
@@ -179,20 +185,22 @@ class PayloadColumns:
                 {name: column.slice(first, rows) for name, column in columns.items()}
                 | {side: decoded.values},
                 {
-                    name: _slice(
-                        rows_of | decoded.malformed if name == side else rows_of, first, rows
-                    )
-                    for name, rows_of in malformed.items()
+                    name: MalformedPayloads.merged(
+                        [refused, decoded.malformed] if name == side else [refused]
+                    ).sliced(first, rows)
+                    for name, refused in malformed.items()
                 },
                 place,
             )
 
     def _outputs(
-        self, side: Side, batch: Any, refused: Collection[int], place: TopicPartition
+        self, side: Side, batch: Any, refused: npt.NDArray[np.int64], place: TopicPartition
     ) -> Iterator[Decoded]:
         """Decode one side but for some rows, which become null."""
+        most_reasons = 1 if self._on_error is OnDecodeError.FAIL else None
+        payloads = _without(batch.column(side), refused)
         try:
-            yield from self._decoders[side].decode(_without(batch.column(side), refused))
+            yield from self._decoders[side].decode(payloads, most_reasons)
         except NoDecoderError as stopped:
             offset = batch.column("offset")[stopped.row].as_py()
             message = (
@@ -208,7 +216,7 @@ class PayloadColumns:
         self,
         batch: Any,
         columns: dict[str, Any],
-        malformed: dict[Side, dict[int, Malformed]],
+        malformed: dict[Side, MalformedPayloads],
     ) -> Any:
         if self._on_error is OnDecodeError.NULL:
             columns |= _error_columns(batch, malformed)
@@ -310,52 +318,52 @@ def with_type(values: Any, wanted: Any) -> Any:
     )
 
 
-def _without(payloads: Any, rows: Collection[int]) -> Any:
+def _without(payloads: Any, rows: npt.NDArray[np.int64]) -> Any:
     """Return payloads with nulls in some rows."""
-    if not rows:
+    if not len(rows):
         return payloads
     is_refused = np.zeros(len(payloads), np.bool_)
-    is_refused[list(rows)] = True
+    is_refused[rows] = True
     return pc.if_else(pa.array(is_refused), pa.scalar(None, pa.binary()), payloads)
 
 
-def _slice(rows: dict[int, Malformed], first: int, count: int) -> dict[int, Malformed]:
-    return {row - first: why for row, why in rows.items() if first <= row < first + count}
-
-
-def _error_columns(batch: Any, malformed: dict[Side, dict[int, Malformed]]) -> dict[str, Any]:
+def _error_columns(batch: Any, malformed: dict[Side, MalformedPayloads]) -> dict[str, Any]:
     """Return what is wrong with each row, and its bytes; null where nothing is."""
-    texts: dict[int, str] = {}
-    for rows in malformed.values():
-        for row, why in rows.items():
-            text = _reason(why)
-            texts[row] = f"{texts[row]}; {text}" if row in texts else text
-    indices = np.full(batch.num_rows, -1, np.int64)
-    indices[list(texts)] = np.arange(len(texts))
-    is_fine = indices < 0
-    chosen: Any = pa.array(indices, mask=is_fine)
-    errors = pa.array(list(texts.values()), pa.string()).take(chosen)
-    masked = pa.array(~is_fine)
+    errors = pa.nulls(batch.num_rows, pa.string())
+    for payloads in malformed.values():
+        if len(payloads.rows):
+            numbers = np.full(batch.num_rows, -1, np.int64)
+            numbers[payloads.rows] = np.arange(len(payloads.rows))
+            texts = _reasons(payloads).take(pa.array(numbers, mask=numbers < 0))
+            both = pc.binary_join_element_wise(errors, texts, "; ")
+            errors = pc.coalesce(both, errors, texts)
+    masked = errors.is_valid()
     nothing = pa.scalar(None, pa.binary())
     raw = {RAW[side]: pc.if_else(masked, batch.column(side), nothing) for side in SIDES}
     return {DECODE_ERROR: errors, **raw}
 
 
-def _reason(why: Malformed) -> str:
-    named = "" if why.schema_id is None else f" (schema {why.schema_id})"
-    return f"{why.reason}{named}"
+def _reasons(malformed: MalformedPayloads) -> Any:
+    """Return why payloads are malformed, with the ids of their schemas."""
+    has_id = malformed.schema_ids != NO_SCHEMA
+    if not has_id.any():
+        return malformed.reasons
+    ids = pa.array(malformed.schema_ids).cast(pa.string())
+    named = pc.binary_join_element_wise(malformed.reasons, " (schema ", ids, ")", "")
+    return pc.if_else(pa.array(has_id), named, malformed.reasons)
 
 
 def _error(batch: Any, decoded: Decoded, place: TopicPartition) -> PayloadError:
-    row, why = min(decoded.malformed.items())
-    field, _, cause = why.reason.partition(": ")
+    malformed = decoded.malformed
+    schema_id = int(malformed.schema_ids[0])
+    field, _, cause = malformed.reasons[0].as_py().partition(": ")
     return PayloadError(
         cause,
         field=field,
         topic=place.topic,
         partition=place.partition,
-        offset=batch.column("offset")[row].as_py(),
-        schema_id=why.schema_id,
+        offset=batch.column("offset")[int(malformed.rows[0])].as_py(),
+        schema_id=None if schema_id == NO_SCHEMA else schema_id,
         advice="To go on, set onDecodeError=null: such a payload becomes null, and its bytes are "
         "shown in another column",
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from spark_kafka_sink.formats.avro.narrowing import narrowed, unread_parts
 from spark_kafka_sink.formats.avro.plan import make_plan
 from spark_kafka_sink.formats.avro.schema import Primitive
 from spark_kafka_sink.formats.columnar.batch_decoder import MOST_BYTES
+from spark_kafka_sink.formats.columnar.reasons import NONE, Malformed
 from spark_kafka_sink.formats.json.plan import make_plan as make_json_plan
 from spark_kafka_sink.formats.json.types import narrowed as narrowed_json
 from spark_kafka_sink.formats.payload_schemas import (
@@ -37,10 +38,10 @@ from spark_kafka_sink.formats.payload_schemas import (
     writers_schema,
 )
 from spark_kafka_sink.registry.client import registry_client
-from spark_kafka_sink.registry.framing import PREFIX_BYTES, Unframed, schema_ids, why_unframed
+from spark_kafka_sink.registry.framing import PREFIX_BYTES, Unframed, schema_ids, why_all_unframed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -52,14 +53,45 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: In the place of an id, of a payload without one.
+NO_SCHEMA: Final = -1
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """Why a payload has no value: a sentence that names the key or value, and the field in it."""
 
-    reason: str
-    #: The id of its schema; None if it has none.
-    schema_id: int | None = None
+class MalformedPayloads(NamedTuple):
+    """Payloads that have no value, and why: by their rows, in order."""
+
+    rows: npt.NDArray[np.int64]
+    #: A `pyarrow.StringArray` of sentences that name the key or value, and the field in it.
+    reasons: Any
+    #: The ids of their schemas; -1 if they have none.
+    schema_ids: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, malformed: Malformed, schema_id: int = NO_SCHEMA) -> MalformedPayloads:
+        """Return rows with the same schema, or without one."""
+        ids = np.full(len(malformed.rows), schema_id, np.int64)
+        return cls(malformed.rows, malformed.reasons, ids)
+
+    @classmethod
+    def merged(cls, parts: Sequence[MalformedPayloads]) -> MalformedPayloads:
+        """Return the rows of all parts, in order."""
+        parts = [part for part in parts if len(part.rows)]
+        if len(parts) < 2:  # noqa: PLR2004
+            return parts[0] if parts else cls.of(NONE)
+        rows = np.concatenate([part.rows for part in parts])
+        order = np.argsort(rows, kind="stable")
+        reasons = pa.concat_arrays([part.reasons for part in parts]).take(pa.array(order))
+        ids = np.concatenate([part.schema_ids for part in parts])
+        return cls(rows[order], reasons, ids[order])
+
+    def sliced(self, first: int, count: int) -> MalformedPayloads:
+        """Return those of some rows, the first of which becomes row 0."""
+        begin, end = np.searchsorted(self.rows, (first, first + count)).tolist()
+        return MalformedPayloads(
+            self.rows[begin:end] - first,
+            self.reasons.slice(begin, end - begin),
+            self.schema_ids[begin:end],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +101,7 @@ class Decoded:
     first: int
     values: Any
     #: By the row in the batch; these are null in `values`.
-    malformed: dict[int, Malformed]
+    malformed: MalformedPayloads
 
 
 #: Gives bytes the length that Confluent's serializers leave out behind their framing.
@@ -122,19 +154,21 @@ class JsonPayloadDecoder:
         self.type: Any = kind
         self._decoder = JsonDecoder(make_json_plan(kind), value=name)
 
-    def decode(self, payloads: Any) -> Iterator[Decoded]:
-        """Decode a `pyarrow.BinaryArray`; nulls remain null."""
-        yield from _unframed(self._decoder, payloads)
+    def decode(self, payloads: Any, most_reasons: int | None = None) -> Iterator[Decoded]:
+        """Decode a `pyarrow.BinaryArray`; nulls remain null.
+
+        With `most_reasons`, the outputs have only the first malformed payloads, so many of them.
+        """
+        yield from _unframed(self._decoder, payloads, most_reasons)
 
     def forget_unknown(self) -> None:
         """Forget nothing: no payload names a schema."""
 
 
-def _unframed(decoder: BatchDecoder, payloads: Any) -> Iterator[Decoded]:
+def _unframed(decoder: BatchDecoder, payloads: Any, most_reasons: int | None) -> Iterator[Decoded]:
     """Decode payloads of one schema."""
-    for output in decoder.decode(payloads):
-        malformed = {row: Malformed(why) for row, why in output.malformed.items()}
-        yield Decoded(output.first, output.values, malformed)
+    for output in decoder.decode(payloads, most_reasons=most_reasons):
+        yield Decoded(output.first, output.values, MalformedPayloads.of(output.malformed))
 
 
 class PayloadDecoder:
@@ -174,19 +208,20 @@ class PayloadDecoder:
         #: The type of the values.
         self.type: Any = columns_of(reader).type
 
-    def decode(self, payloads: Any) -> Iterator[Decoded]:
+    def decode(self, payloads: Any, most_reasons: int | None = None) -> Iterator[Decoded]:
         """Decode a `pyarrow.BinaryArray`; nulls remain null.
 
-        The outputs have all rows, in their order. Raises NoDecoderError for a schema that the
-        columns cannot have, and for a KafkaError of `writers`.
+        The outputs have all rows, in their order. With `most_reasons`, they have only the first
+        malformed payloads of each schema, so many of them. Raises NoDecoderError for a schema that
+        the columns cannot have, and for a KafkaError of `writers`.
         """
         if self._only is not None:
-            yield from _unframed(self._only, payloads)
+            yield from _unframed(self._only, payloads, most_reasons)
             return
         ids = schema_ids(payloads)
         first = 0
         while first < len(ids):
-            decoded = self._next(payloads, ids, first)
+            decoded = self._next(payloads, ids, first, most_reasons)
             yield decoded
             first += len(decoded.values)
 
@@ -194,79 +229,84 @@ class PayloadDecoder:
         """Forget the ids that the registry did not have, so that it is asked again."""
         self._unknown.clear()
 
-    def _next(self, payloads: Any, ids: npt.NDArray[np.int64], first: int) -> Decoded:
+    def _next(
+        self, payloads: Any, ids: npt.NDArray[np.int64], first: int, most_reasons: int | None
+    ) -> Decoded:
         """Decode rows from `first` on: all that are left, or half of them until they fit."""
         rows = len(ids) - first
         while True:
             part_ids = ids[first : first + rows]
             try:
-                decoded = self._together(payloads.slice(first, rows), part_ids)
+                decoded = self._together(payloads.slice(first, rows), part_ids, most_reasons)
             except NoDecoderError as error:
                 error.row += first
                 raise
             if decoded is not None:
                 values, malformed = decoded
-                return Decoded(first, values, {first + row: why for row, why in malformed.items()})
+                return Decoded(first, values, malformed._replace(rows=first + malformed.rows))
             rows = (rows + 1) // 2
 
     def _together(
-        self, payloads: Any, ids: npt.NDArray[np.int64]
-    ) -> tuple[Any, dict[int, Malformed]] | None:
+        self, payloads: Any, ids: npt.NDArray[np.int64], most_reasons: int | None
+    ) -> tuple[Any, MalformedPayloads] | None:
         """Decode rows of any schemas; return None if they become too much for one output.
 
         Rows of one schema are decoded as far as they fit.
         """
         if (ids == ids[0]).all():
-            return self._group(payloads, np.arange(len(ids)), int(ids[0]), is_only=True)
+            return self._group(payloads, np.arange(len(ids)), int(ids[0]), most_reasons)
         order = np.argsort(ids, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(ids[order])) + 1)
-        malformed: dict[int, Malformed] = {}
+        malformed: list[MalformedPayloads] = []
         parts: list[Any] = []
         size = 0
         for rows in groups:
             schema_id = int(ids[rows[0]])
-            values, why = self._group(payloads, rows, schema_id, is_only=False)
+            chosen = payloads.take(pa.array(rows))
+            values, why = self._group(chosen, rows, schema_id, most_reasons)
             if len(values) < len(rows):
                 return None
-            malformed |= {int(rows[row]): problem for row, problem in why.items()}
+            malformed.append(why._replace(rows=rows[why.rows]))
             parts.append(values)
             size += values.nbytes
             if size > self._most_bytes:
                 return None
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
-        return pa.concat_arrays(parts).take(pa.array(places)), malformed
+        values = pa.concat_arrays(parts).take(pa.array(places))
+        return values, MalformedPayloads.merged(malformed)
 
     def _group(
-        self, payloads: Any, rows: npt.NDArray[np.int64], schema_id: int, *, is_only: bool
-    ) -> tuple[Any, dict[int, Malformed]]:
-        """Decode the rows of one schema, as many as are an output."""
+        self,
+        payloads: Any,
+        rows: npt.NDArray[np.int64],
+        schema_id: int,
+        most_reasons: int | None,
+    ) -> tuple[Any, MalformedPayloads]:
+        """Decode payloads of one schema, as many as are an output; `rows` is where they are."""
         if schema_id == Unframed.NULL:
-            return pa.nulls(len(rows), self.type), {}
+            return pa.nulls(len(rows), self.type), MalformedPayloads.of(NONE)
         if schema_id < 0:
-            chosen = payloads if is_only else payloads.take(pa.array(rows))
-            heads = pc.binary_slice(chosen, 0, PREFIX_BYTES).to_pylist()
-            by_head = {
-                head: Malformed(f"{self._name}: it {why_unframed(head)}") for head in set(heads)
-            }
-            reasons = {row: by_head[head] for row, head in enumerate(heads)}
-            return pa.nulls(len(rows), self.type), reasons
+            payloads = payloads.slice(0, most_reasons)
+            reasons = pc.binary_join_element_wise(
+                f"{self._name}: it ", why_all_unframed(payloads), ""
+            )
+            unframed = Malformed(np.arange(len(payloads)), reasons)
+            return pa.nulls(len(rows), self.type), MalformedPayloads.of(unframed)
         try:
             decoder = self._decoder(schema_id)
         except KafkaError as error:
             raise NoDecoderError(int(rows[0]), schema_id, error) from error
         if isinstance(decoder, str):
-            why = Malformed(decoder, schema_id)
-            return pa.nulls(len(rows), self.type), dict.fromkeys(range(len(rows)), why)
-        chosen = payloads if is_only else payloads.take(pa.array(rows))
+            unknown = Malformed.of(np.arange(len(rows))[:most_reasons], decoder)
+            return pa.nulls(len(rows), self.type), MalformedPayloads.of(unknown, schema_id)
         skipped = PREFIX_BYTES
         if schema_id in self._bare:
             # Without an end, Arrow fails if one of several values is empty.
-            bare = pc.binary_slice(chosen, PREFIX_BYTES, _MOST_BYTES_OF_ONE)
-            chosen, skipped = _BYTES.encode(bare), 0
-        output = next(decoder.decode(chosen, skipped))
-        malformed = {row: Malformed(why, schema_id) for row, why in output.malformed.items()}
-        return output.values, malformed
+            bare = pc.binary_slice(payloads, PREFIX_BYTES, _MOST_BYTES_OF_ONE)
+            payloads, skipped = _BYTES.encode(bare), 0
+        output = next(decoder.decode(payloads, skipped, most_reasons=most_reasons))
+        return output.values, MalformedPayloads.of(output.malformed, schema_id)
 
     def _decoder(self, schema_id: int) -> Decoder | str:
         """Return the decoder of an id, or why there is none."""

@@ -30,8 +30,11 @@ SCHEMA_ID_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_i
 _GUID_MAGIC: Final = 1
 #: AWS Glue: the version of the header, the compression, and a UUID.
 _GLUE_PREFIXES: Final = (b"\x03\x00", b"\x03\x05")
+_NEGATIVE_ID: Final = "has the id {} for its schema, and ids are not negative"
 #: The marker of Avro's single-object encoding, before a fingerprint of the schema.
 _SINGLE_OBJECT: Final = b"\xc3\x01"
+#: The first bytes of those.
+_TWO_BYTES: Final = [marker[0] for marker in (*_GLUE_PREFIXES, _SINGLE_OBJECT)]
 
 
 class Unframed(IntEnum):
@@ -116,7 +119,37 @@ def why_unframed(payload: bytes) -> str:
         return "seems to have a GUID for its schema (Confluent's V1), which is not supported yet"
     if magic != _MAGIC:
         return f"begins with the byte {payload[0]}, not with the byte 0 of a registry's framing"
-    return f"has the id {schema_id} for its schema, and ids are not negative"
+    return _NEGATIVE_ID.format(schema_id)
+
+
+def why_all_unframed(payloads: Any) -> Any:
+    """Return why payloads have no id, each as `why_unframed` does, as a `pyarrow.StringArray`.
+
+    `payloads` is a `pyarrow.BinaryArray` without nulls, of payloads that have none.
+    """
+    if not len(payloads):
+        return pa.array([], pa.string())
+    heads = pc.binary_slice(payloads, 0, PREFIX_BYTES)
+    padded = pc.binary_join_element_wise(heads, bytes(PREFIX_BYTES), b"")
+    data = pc.binary_slice(padded, 0, PREFIX_BYTES).buffers()[2]
+    table = np.frombuffer(data, np.uint8, PREFIX_BYTES * len(payloads)).reshape(-1, PREFIX_BYTES)
+    sizes = pc.binary_length(heads).to_numpy()
+    has_magic = (sizes == PREFIX_BYTES) & (table[:, 0] == _MAGIC)
+    # The others are told apart by their sizes and first bytes, some by the second bytes, too.
+    first, second = table[:, 0].astype(np.int64), table[:, 1]
+    kinds = (sizes << 16) | (first << 8) | np.where(np.isin(first, _TWO_BYTES), second, 0)
+    distinct: Any = pa.array(kinds).dictionary_encode()
+    texts = [
+        why_unframed(((kind & 0xFFFF).to_bytes(2) + bytes(PREFIX_BYTES))[: kind >> 16])
+        for kind in distinct.dictionary.to_pylist()
+    ]
+    reasons = pa.array(texts, pa.string()).take(distinct.indices)
+    if not has_magic.any():
+        return reasons
+    ids: Any = pa.array(table[:, 1:].copy().view(_INT32).ravel().astype(np.int32)).cast(pa.string())
+    before, _, after = _NEGATIVE_ID.partition("{}")
+    negative = pc.binary_join_element_wise(before, ids, after, "")
+    return pc.if_else(pa.array(has_magic), negative, reasons)
 
 
 def rows_with_schema_id_header(headers: Any, part: str) -> npt.NDArray[np.int64]:

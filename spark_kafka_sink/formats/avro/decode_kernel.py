@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spark_kafka_sink.formats.avro.plan import DAY, MOST_EMPTY_ITEMS, WIDTH, Op, Wire
+from spark_kafka_sink.formats.avro.problems import Problem
 from spark_kafka_sink.formats.columnar.output_kernel import (
     NOT_BEGUN,
     TASK_FIELDS,
@@ -53,18 +54,18 @@ if TYPE_CHECKING:
 
 
 class Failure(IntEnum):
-    """The numbers, 32 bits each, that say where a payload was found to be malformed."""
+    """The numbers, 32 bits each, that say where and why a payload was found to be malformed."""
 
-    #: The operation plus one; 0 if the payload is not malformed; `TOO_SHORT`.
+    #: The operation plus one; 0 if the payload is not malformed.
     OPERATION = 0
-    #: The offset in the payload, or `-1 - offset` in the constants.
-    POSITION = 1
-    #: The items without bytes before.
-    EMPTY_ITEMS = 2
+    #: A `Problem`.
+    PROBLEM = 1
+    #: What its text needs besides, in 64 bits.
+    DETAIL = 2
 
 
-#: Instead of an operation: the payload has fewer bytes than are skipped.
-TOO_SHORT: Final = -1
+#: The numbers of a failure.
+FAILURE_NUMBERS: Final = 4
 
 #: What a call is about.
 TASK_DTYPE: Final = np.dtype(
@@ -91,9 +92,31 @@ _DONE, _MALFORMED, _GROW, _GROW_BYTES, _FULL = map(int, Status)
 _SHAPE, _DATA, _VALIDITY, _OFFSETS, _CAPACITY = map(int, list(Slot)[:5])
 _BYTES_CAPACITY, _COUNT, _BYTES = map(int, list(Slot)[5:8])
 _COST: Final = int(Slot.COST)
-_FAILURE_OPERATION, _FAILURE_POSITION, _FAILURE_EMPTY_ITEMS = (4 * int(part) for part in Failure)
-_FAILURE_BYTES: Final = 4 * len(Failure)
-_TOO_SHORT: Final = TOO_SHORT
+_FAILURE_OPERATION, _FAILURE_PROBLEM, _FAILURE_DETAIL = (4 * int(part) for part in Failure)
+_FAILURE_BYTES: Final = 4 * FAILURE_NUMBERS
+(
+    _NOTHING,
+    _BYTES_LEFT,
+    _NO_BRANCH,
+    _PLANNED,
+    _TOO_LONG,
+    _TOO_MANY_BITS,
+    _NO_TIME,
+    _TIMESTAMP_RANGE,
+    _NOT_UTF8,
+    _EMPTY_DECIMAL,
+    _TOO_MANY_DIGITS,
+    _NO_SYMBOL,
+    _LOST_SYMBOL,
+    _NO_BOOLEAN,
+    _LONG_BLOCK,
+    _UNCOUNTABLE_BLOCK,
+    _TOO_MANY_ITEMS,
+    _TOO_MANY_EMPTY_ITEMS,
+    _TOO_SHORT,
+) = map(int, Problem)
+#: The most bytes of a number.
+_INT_BYTES, _LONG_BYTES = 5, 10
 _NOT_BEGUN: Final = NOT_BEGUN
 (
     _END,
@@ -284,10 +307,7 @@ def _decode_row(  # noqa: C901, PLR0912, PLR0915  the loop over operations
             position = task.data + load_int32(task.offsets + 4 * task.row) + task.skipped
             end = task.data + load_int32(task.offsets + 4 * task.row + 4)
             if position > end:
-                task.operation = _TOO_SHORT - 1
-                task.position = end
-                task.empty_items = 0
-                return _MALFORMED
+                return _MALFORMED  # Before any operation.
         row_position, row_end, row_data_end = position, end, data_end
         depth, empty_items = 0, 0
     start = position
@@ -463,17 +483,173 @@ def _decode_row(  # noqa: C901, PLR0912, PLR0915  the loop over operations
 
 
 @kernel_part
-def _note_failure(task: Any) -> None:
-    """Write down where the current row is malformed, and let it become null."""
+def _why_no_number(position: int, end: int, most_bytes: int) -> tuple[int, int]:
+    for at in range(position, position + most_bytes):
+        if at >= end:
+            return _TOO_LONG, 1
+        if load_byte(at) < 0x80:  # noqa: PLR2004
+            break
+    return _TOO_MANY_BITS, 0
+
+
+@kernel_part
+def _why_no_bytes(position: int, end: int, other: int) -> tuple[int, int]:
+    """Return what is wrong with bytes behind their length: `other` if they are there."""
+    size, behind = read_varint(position, end, _LONG_BITS)
+    if behind == 0:
+        return _why_no_number(position, end, _LONG_BYTES)
+    return (other, 0) if 0 <= size <= end - behind else (_TOO_LONG, size)
+
+
+@kernel_part
+def _why_no_symbol(position: int, end: int, symbols: int) -> tuple[int, int]:
+    index, behind = read_varint(position, end, _INT_BITS)
+    if behind == 0:
+        return _why_no_number(position, end, _INT_BYTES)
+    return (_LOST_SYMBOL, 0) if 0 <= index < symbols else (_NO_SYMBOL, index)
+
+
+@kernel_part
+def _why_no_boolean(position: int, end: int) -> tuple[int, int]:
+    if position >= end:
+        return _TOO_LONG, 1
+    return _NO_BOOLEAN, load_byte(position)
+
+
+@kernel_part
+def _why_not_read(position: int, end: int, wire: int) -> tuple[int, int]:
+    """Return what is wrong with a number, whatever it is read as; else nothing, and the number."""
+    if wire in (_WIRE_INT, _WIRE_LONG):
+        bits, most_bytes = _LONG_BITS, _LONG_BYTES
+        if wire == _WIRE_INT:
+            bits, most_bytes = _INT_BITS, _INT_BYTES
+        number, behind = read_varint(position, end, bits)
+        return (_NOTHING, number) if behind else _why_no_number(position, end, most_bytes)
+    size = 4 if wire == _WIRE_FLOAT else 8
+    return (_TOO_LONG, size) if size > end - position else (_NOTHING, 0)
+
+
+@kernel_part
+def _why_no_count(position: int, end: int, slot: int) -> tuple[int, int]:
+    """Return what is wrong with the header of a block as `_block` reads it, if anything is."""
+    while True:
+        count, behind = read_varint(position, end, _LONG_BITS)
+        if behind == 0:
+            return _why_no_number(position, end, _LONG_BYTES)
+        if count >= 0:
+            return _NOTHING, 0
+        position = behind
+        size, behind = read_varint(position, end, _LONG_BITS)
+        if behind == 0:
+            return _why_no_number(position, end, _LONG_BYTES)
+        if size < 0 or size > end - behind:
+            return _LONG_BLOCK, size
+        if count < -_MAX_INT64:
+            return _UNCOUNTABLE_BLOCK, 0
+        if slot >= 0:
+            return _NOTHING, 0
+        position = behind + size
+
+
+@kernel_part
+def _why_no_items(
+    position: int, end: int, slot: int, takes_bytes: int, empty_items: int
+) -> tuple[int, int]:
+    """Return what is wrong with the header of a block whose items are read."""
+    problem, detail = _why_no_count(position, end, slot)
+    if problem != _NOTHING:
+        return problem, detail
+    count, position = _block(position, end, slot)
+    if takes_bytes:
+        return (_TOO_MANY_ITEMS if count > end - position else _NOTHING), count
+    return (_TOO_MANY_EMPTY_ITEMS if count > _MOST_EMPTY_ITEMS - empty_items else _NOTHING), 0
+
+
+@kernel_part
+def _why(  # noqa: C901, PLR0911, PLR0912  one for each operation
+    task: Any, program: Any
+) -> tuple[int, int]:
+    """Return why the operation of a row found it malformed: a problem and its detail.
+
+    It repeats what the operation did, in no hurry.
+    """
+    if task.operation == _NOT_BEGUN:
+        return _TOO_SHORT, 0
+    position, end = task.position, task.end
+    base = task.operation * _WIDTH
+    op, slot, second, third = (
+        program[base],
+        program[base + 1],
+        program[base + 2],
+        program[base + 3],
+    )
+    if op == _END:
+        return _BYTES_LEFT, 0
+    if op == _FAIL:
+        return _PLANNED, 0
+    if op == _BOOLEAN:
+        return _why_no_boolean(position, end)
+    if op == _OP_BYTES:
+        return _why_no_bytes(position, end, _NOT_UTF8 if second else _NOTHING)
+    if op == _OP_FIXED:
+        return _TOO_LONG, second
+    if op == _OP_SYMBOL:
+        return _why_no_symbol(position, end, third)
+    if op == _BRANCH:
+        branch, behind = read_varint(position, end, _INT_BITS)
+        return (_NO_BRANCH, branch) if behind else _why_no_number(position, end, _INT_BYTES)
+    if op == _DECIMAL:
+        size = second
+        if size < 0:
+            problem, detail = _why_no_bytes(position, end, _TOO_MANY_DIGITS)
+            if problem != _TOO_MANY_DIGITS:
+                return problem, detail
+            size = read_varint(position, end, _LONG_BITS)[0]
+        elif size > end - position:
+            return _TOO_LONG, size
+        return (_TOO_MANY_DIGITS if size else _EMPTY_DECIMAL), 0
+    if op == _ITEMS:
+        return _why_no_items(position, end, slot, third, task.empty_items)
+    if op == _ITEMS_END:
+        takes_bytes = program[(second - 1) * _WIDTH + 3]
+        return _why_no_items(position, end, slot, takes_bytes, task.empty_items)
+    if op == _SKIP:
+        return _why_not_skipped(position, end, slot, second)
+    problem, number = _why_not_read(position, end, second)
+    if problem == _NOTHING and op == _INT64:
+        return (_NO_TIME, number) if third == 0 else (_TIMESTAMP_RANGE, 0)
+    return problem, number
+
+
+@kernel_part
+def _why_not_skipped(position: int, end: int, wire: int, size: int) -> tuple[int, int]:
+    if wire == _WIRE_BYTES:
+        return _why_no_bytes(position, end, _NOTHING)
+    if wire == _WIRE_FIXED:
+        return _TOO_LONG, size
+    if wire == _WIRE_SYMBOL:
+        return _why_no_symbol(position, end, size)
+    if wire == _WIRE_BOOLEAN:
+        return _why_no_boolean(position, end)
+    if wire in (_WIRE_INT, _WIRE_LONG, _WIRE_FLOAT, _WIRE_DOUBLE):
+        return _why_not_read(position, end, wire)
+    problem, detail = _why_no_count(position, end, -1)
+    while problem == _NOTHING:
+        count, position = _block(position, end, -1)
+        if count == 0:
+            break
+        problem, detail = _why_no_count(position, end, -1)
+    return problem, detail
+
+
+@kernel_part
+def _note_failure(task: Any, program: Any) -> None:
+    """Write down where and why the current row is malformed, and let it become null."""
     failure = task.failures + _FAILURE_BYTES * task.row
-    position = task.position
-    if task.constants <= position < task.constants_end:
-        position = task.constants - position - 1
-    else:
-        position -= task.data + load_int32(task.offsets + 4 * task.row) + task.skipped
-    store_int32(failure + _FAILURE_OPERATION, task.operation + 1)
-    store_int32(failure + _FAILURE_POSITION, position)
-    store_int32(failure + _FAILURE_EMPTY_ITEMS, task.empty_items)
+    problem, detail = _why(task, program)
+    store_int32(failure + _FAILURE_OPERATION, max(task.operation + 1, 1))
+    store_int32(failure + _FAILURE_PROBLEM, problem)
+    store_int64(failure + _FAILURE_DETAIL, detail)
     store_uint8(task.nulls + task.row, 1)
 
 
@@ -494,7 +670,7 @@ def _decode_payloads(table: Any, program: Any, slots: Any, lists: Any, kept: Any
         if status in (_GROW, _GROW_BYTES):
             return status
         if status == _MALFORMED:
-            _note_failure(task)
+            _note_failure(task, program)
         task.operation = _NOT_BEGUN
         if status == _DONE:
             task.row += 1

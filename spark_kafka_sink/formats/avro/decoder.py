@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from spark_kafka_sink.formats.avro.decode_kernel import (
+    FAILURE_NUMBERS,
     TASK_DTYPE,
-    TOO_SHORT,
     Failure,
     decode_payloads,
 )
-from spark_kafka_sink.formats.avro.interpreter import Interpreter, Stop
+from spark_kafka_sink.formats.avro.plan import WIDTH
+from spark_kafka_sink.formats.avro.problems import Problem, worded
 from spark_kafka_sink.formats.columnar.batch_decoder import MOST_BYTES, Batch, BatchDecoder
+from spark_kafka_sink.formats.columnar.reasons import Words, put_together
 from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
 
 if TYPE_CHECKING:
@@ -29,12 +33,11 @@ class Decoder(BatchDecoder):
     The path of the field in it follows.
     """
 
-    failure_numbers = len(Failure)
+    failure_numbers = FAILURE_NUMBERS
 
     def __init__(self, plan: Plan, most_bytes: int = MOST_BYTES, value: str = "") -> None:
-        super().__init__(plan.column, most_bytes)
+        super().__init__(plan.column, most_bytes, value)
         self._plan = plan
-        self._interpreter = Interpreter(plan, value)
         self._program = np.array(plan.program, np.int32)
         # With bytes behind it, so that it has an address, and short constants are copied at once.
         self._constants = np.frombuffer(plan.constants + b"\0" * COPY_SLACK, np.uint8)
@@ -49,11 +52,31 @@ class Decoder(BatchDecoder):
     def _run(self, batch: Batch, slots: npt.NDArray[np.int64]) -> Status:
         return decode_payloads(batch.task, self._program, slots, batch.stack, self._kept)
 
-    def _problem(self, batch: Batch, row: int) -> str:
-        """Return why a payload is malformed."""
-        operation, position, empty_items = map(int, batch.failures[row])
+    def _reasons(self, batch: Batch, rows: npt.NDArray[np.int64]) -> Any:
+        failures = batch.failures[rows]
         skipped = int(batch.task["skipped"][0])
-        if operation == TOO_SHORT:
-            return f"it has fewer than {skipped} bytes"
-        stop = Stop(operation - 1, max(position, -1 - position), position < 0, empty_items)
-        return self._interpreter.problem(batch.payloads[row].as_py()[skipped:], stop)
+        # The details take up two numbers.
+        details = pa.array(failures.view(np.int64)[:, Failure.DETAIL // 2]).cast(pa.string())
+        operations, problems = failures[:, Failure.OPERATION], failures[:, Failure.PROBLEM]
+        numbers = operations.astype(np.int64) * len(Problem) + problems
+        return put_together(numbers, partial(self._words, skipped), details)
+
+    def _words(self, skipped: int, number: int) -> Words:
+        """Return the text of a problem at an operation."""
+        operation, problem = number // len(Problem) - 1, Problem(number % len(Problem))
+        argument = self._plan.program[operation * WIDTH + 1]
+        match problem:
+            case Problem.TOO_SHORT:
+                return Words(f"it has fewer than {skipped} bytes")
+            case Problem.NOTHING:
+                raise RuntimeError(
+                    "the compiled decoder refused a payload for no reason; please report it"
+                )
+            case Problem.PLANNED:
+                words = Words(self._plan.problems[argument])
+            case Problem.TOO_MANY_DIGITS:
+                words = Words(worded(problem, self._slots.columns[argument].type.precision))
+            case _:
+                before, is_detailed, after = worded(problem, "{}").partition("{}")
+                words = Words(before, after if is_detailed else None)
+        return words._replace(before=self._plan.problem_at(operation, words.before, self._value))

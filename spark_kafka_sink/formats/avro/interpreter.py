@@ -1,8 +1,7 @@
 """Decode one payload at a time by a plan, in Python: the oracle of the compiled kernel.
 
-It says exactly what a plan means, and when a payload is malformed. It decodes single records
-(`value_decoder`), and tests compare the kernel with it. The decoder of columns lets it repeat the
-operation at which the kernel gave up, for the reason.
+It says exactly what a plan means, and when and why a payload is malformed. It decodes single
+records (`value_decoder`), and tests compare the kernel with it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 import numpy as np
 
 from spark_kafka_sink.formats.avro.plan import DAY, MOST_EMPTY_ITEMS, WIDTH, Op, Wire
+from spark_kafka_sink.formats.avro.problems import Problem, worded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,15 +35,8 @@ class MalformedError(Exception):
     """A payload is malformed, or does not match the reader's schema."""
 
 
-class Stop(NamedTuple):
-    """Where in a payload an operation found it malformed."""
-
-    operation: int
-    #: The offset at which the operation began to read: in the payload, or in the constants.
-    position: int
-    is_in_constants: bool
-    #: The items without bytes before.
-    empty_items: int
+def _problem(problem: Problem, detail: int = 0) -> MalformedError:
+    return MalformedError(worded(problem, detail))
 
 
 class Interpreter:
@@ -71,13 +64,6 @@ class Interpreter:
             for values, length in zip(self._values, lengths, strict=True):
                 del values[length:]
             raise
-
-    def problem(self, payload: bytes, stop: Stop) -> str:
-        """Return why an operation cannot go on where it stopped.
-
-        Raises RuntimeError if it can.
-        """
-        return _Run(self._code, self._values, payload).problem(stop)
 
     def rows(self) -> list[Any]:
         """Return the rows, as `pyarrow.Array.to_pylist` returns them, but raw numbers for times."""
@@ -177,29 +163,12 @@ class _Run:
                     return
                 operation = operation + 1 if target is None else target
         except MalformedError as error:
-            raise MalformedError(self._problem_at(operation, error)) from None
-
-    def problem(self, stop: Stop) -> str:
-        if stop.is_in_constants:
-            self._default(0, len(self._plan.constants))
-        self._position, self._empty_items = stop.position, stop.empty_items
-        op, first, second, third = self._code.lines[stop.operation]
-        if op == Op.ITEMS_END:  # It stopped at the block behind the last item of one.
-            self._lists.append((1, 0, self._code.lines[second - 1][3]))
-        try:
-            self._STEPS[op](self, first, second, third)
-        except MalformedError as error:
-            return self._problem_at(stop.operation, error)
-        raise RuntimeError(
-            "the compiled decoder refused a payload that the interpreter accepts; please report it"
-        )
-
-    def _problem_at(self, operation: int, error: MalformedError) -> str:
-        return self._plan.problem_at(operation, str(error), self._code.value)
+            text = self._plan.problem_at(operation, str(error), self._code.value)
+            raise MalformedError(text) from None
 
     def _end(self, *_: int) -> None:
         if self._position < self._limit:
-            raise MalformedError("bytes are left behind the value")
+            raise _problem(Problem.BYTES_LEFT)
 
     def _go(self, target: int, *_: int) -> int:
         return target
@@ -207,7 +176,7 @@ class _Run:
     def _branch(self, table: int, lines: int, _: int) -> int:
         branch = self._varint(_INT_BYTES)
         if not 0 <= branch < lines:
-            raise MalformedError(f"the union has no branch {branch}")
+            raise _problem(Problem.NO_BRANCH, branch)
         return self._plan.program[(table + branch) * WIDTH]
 
     def _default(self, offset: int, length: int, *_: int) -> None:
@@ -257,10 +226,10 @@ class _Run:
     def _append_integer(self, slot: int, wire: int, factor: int) -> None:
         number = self._number(wire)
         if factor == 0 and not 0 <= number < DAY:
-            raise MalformedError(f"{number} microseconds are no time of the day")
+            raise _problem(Problem.NO_TIME, number)
         number *= factor or 1
         if number not in _LONG:
-            raise MalformedError("a timestamp is beyond the range of microseconds")
+            raise _problem(Problem.TIMESTAMP_RANGE)
         self._values[slot].append(number)
 
     def _append_float32(self, slot: int, wire: int, _: int) -> None:
@@ -284,11 +253,11 @@ class _Run:
     def _append_decimal(self, slot: int, size: int, limit: int) -> None:
         data = self._bytes(self._varint(_LONG_BYTES) if size < 0 else size)
         if not data:
-            raise MalformedError("a decimal has no bytes")
+            raise _problem(Problem.EMPTY_DECIMAL)
         unscaled = int.from_bytes(data, "big", signed=True)
         if abs(unscaled) >= int.from_bytes(self._plan.constants[limit : limit + 16], "little"):
             digits = self._columns[slot].type.precision
-            raise MalformedError(f"a decimal has more than {digits} digits")
+            raise _problem(Problem.TOO_MANY_DIGITS, digits)
         figures = tuple(map(int, str(abs(unscaled))))
         scale = self._columns[slot].type.scale
         self._values[slot].append(Decimal((int(unscaled < 0), figures, -scale)))
@@ -297,13 +266,13 @@ class _Run:
         line = table + self._symbol(lines)
         offset, length = self._plan.program[line * WIDTH : line * WIDTH + 2]
         if length < 0:
-            raise MalformedError("the reader's enum lacks the writer's symbol, and has no default")
+            raise _problem(Problem.LOST_SYMBOL)
         self._values[slot].append(self._plan.constants[offset : offset + length].decode())
 
     def _symbol(self, symbols: int) -> int:
         index = self._varint(_INT_BYTES)
         if not 0 <= index < symbols:
-            raise MalformedError(f"the enum has no symbol {index}")
+            raise _problem(Problem.NO_SYMBOL, index)
         return index
 
     def _skip(self, wire: int, size: int, _: int) -> None:
@@ -336,7 +305,7 @@ class _Run:
     def _boolean(self) -> bool:
         [byte] = self._bytes(1)
         if byte > 1:
-            raise MalformedError(f"a boolean is {byte}")
+            raise _problem(Problem.NO_BOOLEAN, byte)
         return bool(byte)
 
     def _block(self, *, skips: bool) -> int:
@@ -347,9 +316,9 @@ class _Run:
         while (count := self._varint(_LONG_BYTES)) < 0:
             size = self._varint(_LONG_BYTES)
             if not 0 <= size <= self._limit - self._position:
-                raise MalformedError(f"a block of {size} bytes is longer than the payload")
+                raise _problem(Problem.LONG_BLOCK, size)
             if -count not in _LONG:
-                raise MalformedError("a block has more items than a long can count")
+                raise _problem(Problem.UNCOUNTABLE_BLOCK)
             if not skips:
                 return -count
             self._position += size
@@ -359,16 +328,16 @@ class _Run:
         """Return the number of items in the next block; each takes `size` bytes or more."""
         count = self._block(skips=skips)
         if size and count > self._limit - self._position:
-            raise MalformedError(f"a block of {count} items is longer than the payload")
+            raise _problem(Problem.TOO_MANY_ITEMS, count)
         if not size:
             self._empty_items += count
             if self._empty_items > MOST_EMPTY_ITEMS:
-                raise MalformedError(f"it has more than {MOST_EMPTY_ITEMS} items without bytes")
+                raise _problem(Problem.TOO_MANY_EMPTY_ITEMS)
         return count
 
     def _bytes(self, size: int) -> bytes:
         if not 0 <= size <= self._limit - self._position:
-            raise MalformedError(f"a value of {size} bytes is longer than the payload")
+            raise _problem(Problem.TOO_LONG, size)
         data = self._data[self._position : self._position + size]
         self._position += size
         return data
@@ -387,7 +356,7 @@ class _Run:
                 if value not in (_INT if most_bytes == _INT_BYTES else _LONG):
                     break
                 return value
-        raise MalformedError("a number has more bits than its type")
+        raise _problem(Problem.TOO_MANY_BITS)
 
     #: Each does one operation, and returns which one follows if it is not the next.
     _STEPS: ClassVar[dict[int, Callable[..., int | None]]] = {
@@ -427,4 +396,4 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise MalformedError("a string is not UTF-8") from None
+        raise _problem(Problem.NOT_UTF8) from None

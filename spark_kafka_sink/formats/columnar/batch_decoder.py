@@ -4,7 +4,8 @@ An output has `MOST_BYTES` at most, counted as the values that rows take in memo
 allocated for them. The buffers grow twofold as they fill, so twice as much is allocated at most,
 and some hundred bytes for each column, besides the copy of a buffer while that grows; in the end
 they shrink to what is used. A row that does not fit beside those before it begins the next output,
-and only a row that is too large for an output of its own is refused.
+and only a row that is too large for an output of its own is refused. The texts that say why rows
+are malformed are counted nowhere: whoever decodes a batch decides how many rows it has.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from spark_kafka_sink.formats.columnar.output_kernel import (
     forget_row,
     kept_counters,
 )
+from spark_kafka_sink.formats.columnar.reasons import NONE, Malformed
 from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK, MAX_INT64
 
 if TYPE_CHECKING:
@@ -68,8 +70,8 @@ class Output(NamedTuple):
     first: int
     #: A `pyarrow.Array` of the type of the column.
     values: Any
-    #: Why rows, by their positions in the batch, are malformed; they are null in `values`.
-    malformed: dict[int, str]
+    #: The malformed rows, by their positions in the batch; they are null in `values`.
+    malformed: Malformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +98,15 @@ class BatchDecoder(ABC):
     An output has `most_bytes` at most, a number below 2^30.
     """
 
-    #: How many numbers say where a payload is malformed; the first is 0 if it is not.
+    #: How many numbers say where and why a payload is malformed; the first is 0 if it is not.
     failure_numbers: ClassVar[int]
 
-    def __init__(self, column: Column, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, column: Column, most_bytes: int = MOST_BYTES, value: str = "") -> None:
         if not 0 < most_bytes < _TOO_MANY_BYTES:
             raise ValueError(f"most_bytes is a number from 1 to 2^30 - 1, not {most_bytes}")
         self._most_bytes = most_bytes
+        #: What errors call the value.
+        self._value = value
         self._slots = _Slots(column)
         #: Where the counters are that are kept before each row.
         self._kept = self._slots.kept
@@ -116,14 +120,17 @@ class BatchDecoder(ABC):
         """Append rows to the columns of a table until something has to be done."""
 
     @abstractmethod
-    def _problem(self, batch: Batch, row: int) -> str:
-        """Return why a payload is malformed."""
+    def _reasons(self, batch: Batch, rows: npt.NDArray[np.int64]) -> Any:
+        """Return why payloads are malformed, as a `pyarrow.StringArray`."""
 
-    def decode(self, payloads: Any, skipped: int = 0) -> Iterator[Output]:
+    def decode(
+        self, payloads: Any, skipped: int = 0, *, most_reasons: int | None = None
+    ) -> Iterator[Output]:
         """Decode a `pyarrow.BinaryArray`, each payload behind its first `skipped` bytes.
 
-        The outputs have all rows, in their order. Nulls remain null. Raises TypeError for an array
-        of another type.
+        The outputs have all rows, in their order. Nulls remain null. With `most_reasons`, only so
+        many of the malformed rows of an output are in `malformed`, the first ones. Raises TypeError
+        for an array of another type.
         """
         if payloads.type != pa.binary():
             raise TypeError(f"payloads are an array of binary, not {payloads.type}")
@@ -139,26 +146,31 @@ class BatchDecoder(ABC):
         task["skipped"], task["operation"] = skipped, NOT_BEGUN
         batch = Batch(task, payloads, offsets, nulls, failures, stack)
         while batch.row < len(nulls):
-            yield self._output(batch)
+            yield self._output(batch, most_reasons)
 
-    def _output(self, batch: Batch) -> Output:
+    def _output(self, batch: Batch, most_reasons: int | None) -> Output:
         """Decode rows until they are an output, or none are left."""
         first = batch.row
         columns = self._expected_columns(batch)
         self._fill(batch, columns, len(batch.nulls), 2 * self._most_bytes)
-        malformed = {}
         if batch.row == first:
             # With nothing allocated for other rows.
             columns = _Columns(self._slots, 1, _FEW_BYTES)
             self._fill(batch, columns, first + 1, MAX_INT64)
+        is_too_large = False
         if batch.row == first:
-            if not batch.nulls[first]:
-                malformed[first] = f"it becomes more than {self._most_bytes} bytes"
+            # A null, or what has become one since it is malformed, may have many columns.
+            is_too_large = not batch.nulls[first]
             batch.nulls[first] = 1
             columns = _Columns(self._slots, 1, _FEW_BYTES)
             self._fill(batch, columns, first + 1, MAX_INT64, room=MAX_INT64)
-        for row in np.flatnonzero(batch.failures[first : batch.row, 0]) + first:
-            malformed[int(row)] = self._problem(batch, int(row))
+        rows = np.flatnonzero(batch.failures[first : batch.row, 0])[:most_reasons] + first
+        if is_too_large:
+            what = f"it becomes more than {self._most_bytes} bytes"
+            reason = f"{self._value}: {what}" if self._value else what
+            malformed = Malformed.of(np.array([first]), reason)
+        else:
+            malformed = Malformed(rows, self._reasons(batch, rows)) if len(rows) else NONE
         return Output(first, columns.array(batch.row - first), malformed)
 
     def _expected_columns(self, batch: Batch) -> _Columns:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from spark_kafka_sink.formats.columnar.batch_decoder import MOST_BYTES, Batch, BatchDecoder
 from spark_kafka_sink.formats.columnar.output_kernel import Status
@@ -81,6 +82,9 @@ class Decoder(BatchDecoder):
             "<fi" if is_single else "<d", *((number, 0) if is_single else (number,))
         )
         task["number_bits"], task["number_state"] = struct.unpack("<q", packed)[0], ROUNDED
+
+    def _reasons(self, batch: Batch, rows: npt.NDArray[np.int64]) -> Any:
+        return pa.array([self._problem(batch, int(row)) for row in rows], pa.string())
 
     def _problem(self, batch: Batch, row: int) -> str:
         payload, skipped = batch.payloads[row].as_py(), int(batch.task["skipped"][0])

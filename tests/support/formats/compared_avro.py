@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.formats.avro.columns import Column
     from spark_kafka_sink.formats.avro.plan import Plan
+    from spark_kafka_sink.formats.columnar.batch_decoder import Output
 
 #: Numbers that say too much, or just not too much.
 _COUNTS = (-(2**63), -(2**31) - 1, -65, -1, 0, 1, 2, 64, 2**31 - 1, 2**31, 2**62, 2**63 - 1)
@@ -53,12 +54,12 @@ def compare_case(seed: int, damaged: int = 8) -> int:
 
 
 def _peak_memory(decoder: Decoder, payloads: Any) -> int:
-    """Return the most bytes that are allocated while outputs are made, one after the other."""
+    """Return the most bytes that are allocated while values are made, output by output."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
     try:
-        for output in decoder.decode(payloads):
+        for output in decoder.decode(payloads, most_reasons=0):
             # No buffer may outlive its pool.
             del output
     finally:
@@ -137,8 +138,14 @@ def decoded(
         output.values.validate(full=True)
         assert len(rows) == output.first
         rows += rows_of(plan.column, output.values)
-        problems |= output.malformed
+        problems |= problems_of(output)
     return rows, problems
+
+
+def problems_of(output: Output) -> dict[int, str]:
+    """Return the malformed rows of an output, and why they are."""
+    malformed = output.malformed
+    return dict(zip(malformed.rows.tolist(), malformed.reasons.to_pylist(), strict=True))
 
 
 def guarded(payloads: Sequence[bytes | None]) -> Any:

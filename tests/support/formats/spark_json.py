@@ -16,6 +16,7 @@ from spark_kafka_sink.formats.json.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.json.encoder import Encoder
 from spark_kafka_sink.formats.json.plan import make_plan
 from tests.support.formats.arrow_rows import rows_of
+from tests.support.formats.compared_avro import problems_of
 from tests.support.formats.json_cases import damage, make_text, make_type
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def read_cases(spark: SparkSession, seed: int, texts: int) -> list[ReadCase]:
     rows, problems = [], {}
     for output in Decoder(plan).decode(pa.array(payloads, pa.binary())):
         rows += rows_of(plan.column, output.values)
-        problems |= output.malformed
+        problems |= problems_of(output)
     schema = from_arrow_type(kind, prefer_timestamp_ntz=True)
     wanted = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -101,7 +102,7 @@ def written_texts(spark: SparkSession, seed: int, rows: int) -> list[tuple[str, 
     kind = make_type(rng)
     payloads = [make_text(rng, kind, strict=True).encode() for _ in range(rows)]
     [output] = Decoder(make_plan(kind)).decode(pa.array(payloads, pa.binary()))
-    assert {} == output.malformed
+    assert {} == problems_of(output)
     ours = Encoder(make_encode_plan(kind)).encode(output.values).to_pylist()
     schema = StructType([StructField("v", from_arrow_type(kind, prefer_timestamp_ntz=True))])
     frame = spark.createDataFrame(pa.table({"v": output.values}), schema)

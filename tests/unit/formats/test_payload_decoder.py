@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import SchemaError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.schema import Field, Primitive, parse_schema
-from spark_kafka_sink.formats.payload_decoder import Malformed, NoDecoderError, PayloadDecoder
+from spark_kafka_sink.formats.payload_decoder import NO_SCHEMA, NoDecoderError, PayloadDecoder
 from spark_kafka_sink.formats.payload_schemas import UnknownSchemaError, UnreadableSchemaError
 from spark_kafka_sink.registry.framing import prefix
 
@@ -61,7 +61,9 @@ def decoded(decoder, payloads):
     for output in decoder.decode(pa.array(payloads, pa.binary())):
         assert len(rows) == output.first
         rows += output.values.to_pylist()
-        malformed |= output.malformed
+        found = output.malformed
+        reasons = zip(found.reasons.to_pylist(), found.schema_ids.tolist(), strict=True)
+        malformed |= dict(zip(found.rows.tolist(), reasons, strict=True))
     return rows, malformed
 
 
@@ -92,12 +94,10 @@ def test_malformed_payloads_are_null_and_have_a_reason():
     rows, malformed = decoded(PayloadDecoder(READER, writers), payloads)
     assert [{"id": 2, "price": -1}, None, None, None, None] == rows
     assert [1, 2, 3, 4] == sorted(malformed)
-    assert Malformed("value: there is no such schema", 9) == malformed[1]
-    assert (
-        "value: it has 2 bytes, fewer than the 5 of the framing of a registry"
-        == malformed[2].reason
-    )
-    assert (1, None) == (malformed[3].schema_id, malformed[4].schema_id)
+    assert ("value: there is no such schema", 9) == malformed[1]
+    short = "value: it has 2 bytes, fewer than the 5 of the framing of a registry"
+    assert (short, NO_SCHEMA) == malformed[2]
+    assert (1, NO_SCHEMA) == (malformed[3][1], malformed[4][1])
 
 
 def test_a_schema_is_asked_for_once():
@@ -148,7 +148,7 @@ def test_a_schema_that_is_of_no_use_makes_payloads_malformed():
     for _ in range(3):
         rows, malformed = decoded(decoder, [payload(8, 1), payload(1, 2), payload(8)])
         assert [None, {"id": 2, "price": -1}, None] == rows
-        reason = Malformed("value: its schema is recursive", 8)
+        reason = ("value: its schema is recursive", 8)
         assert {0: reason, 2: reason} == malformed
     assert [1, 8] == sorted(asked)
 

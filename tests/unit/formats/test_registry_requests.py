@@ -75,7 +75,7 @@ class Reading:
         decoder = payload_decoder(self.side, schema, wanted, self.options.registry)
         payloads = pa.array([self.payloads[schema_id] for schema_id in ids], pa.binary())
         [decoded] = decoder.decode(payloads)
-        assert {} == decoded.malformed
+        assert [] == decoded.malformed.rows.tolist()
         return decoded.values.to_pylist()
 
 

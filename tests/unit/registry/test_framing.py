@@ -14,6 +14,7 @@ from spark_kafka_sink.registry.framing import (
     prefix,
     rows_with_schema_id_header,
     schema_ids,
+    why_all_unframed,
     why_unframed,
 )
 
@@ -121,3 +122,15 @@ def test_headers_that_name_the_schema_are_found(part):
     assert [] == rows_with_schema_id_header(headers.slice(0, 0), part).tolist()
     other = "key" if part == "value" else "value"
     assert [] == rows_with_schema_id_header(headers, other).tolist()
+
+
+def test_all_payloads_without_an_id_have_the_texts_of_each():
+    """Whatever their first bytes and sizes are, also in a slice."""
+    heads = [bytes([first, second]) for first in range(256) for second in range(0, 256, 5)]
+    payloads = [head + b"\xff\xfe\xfd\xfc" for head in heads if head[0]]
+    payloads += [b"\3\0xyz", b"\3\5xyz", b"\xc3\1xyz", b"\0\x80\0\0\1", b"\0\xff\xff\xff\xff!"]
+    payloads += [head[:size] for head in heads[::7] for size in (0, 1, 2)]
+    expected = [why_unframed(payload) for payload in payloads]
+    array = pa.array([b"before", *payloads], pa.binary()).slice(1)
+    assert expected == why_all_unframed(array).to_pylist()
+    assert [] == why_all_unframed(array.slice(0, 0)).to_pylist()

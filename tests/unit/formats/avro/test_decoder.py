@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.formats.avro import decoder as decoder_module
 from spark_kafka_sink.formats.avro.decoder import Decoder
-from spark_kafka_sink.formats.avro.interpreter import Interpreter
 from spark_kafka_sink.formats.avro.plan import MOST_EMPTY_ITEMS, make_plan
+from spark_kafka_sink.formats.avro.problems import worded
 from spark_kafka_sink.formats.avro.schema import parse_schema
 from spark_kafka_sink.record.default_record import encode_varint
-from tests.support.formats.compared_avro import compare_case
+from tests.support.formats.compared_avro import compare_case, problems_of
 from tests.support.formats.counted_memory import counted_memory
 
 LONG_ARRAY = {"type": "array", "items": "long"}
@@ -62,7 +62,7 @@ def test_the_bytes_before_a_value_are_skipped():
     assert {
         1: "it has fewer than 5 bytes",
         2: "a value of 1 bytes is longer than the payload",
-    } == output.malformed
+    } == problems_of(output)
 
 
 def test_a_slice_is_decoded_as_such():
@@ -70,7 +70,7 @@ def test_a_slice_is_decoded_as_such():
     payloads = pa.array([b"\2", None, b"\4", b"\6", b"\x08"], pa.binary()).slice(1, 3)
     [output] = Decoder(plan("int", ["null", "int"])).decode(payloads)
     assert [None, 2, 3] == output.values.to_pylist()
-    assert {} == output.malformed
+    assert {} == problems_of(output)
 
 
 @pytest.mark.parametrize("payloads", [[], [None, None]])
@@ -147,9 +147,9 @@ def values_of(outputs):
     return [value for output in outputs for value in output.values.to_pylist()]
 
 
-def problems_of(outputs):
+def problems_of_all(outputs):
     """Return the problems of outputs."""
-    return {row: problem for output in outputs for row, problem in output.malformed.items()}
+    return {row: problem for output in outputs for row, problem in problems_of(output).items()}
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_an_output_above_the_limit_is_divided():
     assert np.cumsum([0, *(len(output.values) for output in outputs)]).tolist()[:-1] == firsts
     assert 10 < len(outputs) < 15
     assert 100_000 >= max(output.values.nbytes for output in outputs)
-    assert list(range(2, 3000, 3)) == list(problems_of(outputs))
+    assert list(range(2, 3000, 3)) == list(problems_of_all(outputs))
 
 
 def test_a_row_above_the_limit_is_malformed():
@@ -192,7 +192,7 @@ def test_a_row_above_the_limit_is_malformed():
         most_bytes=50_000,
     )
     assert [["A" * 100], None, ["A" * 100]] == values_of(outputs)
-    assert {1: "it becomes more than 50000 bytes"} == problems_of(outputs)
+    assert {1: "it becomes more than 50000 bytes"} == problems_of_all(outputs)
 
 
 @pytest.mark.parametrize("before", [0, 1, 900])
@@ -207,7 +207,7 @@ def test_whether_a_row_is_too_large_does_not_depend_on_the_rows_before(before):
     expected = [{"a": "x", "b": "yz"}] * (before + 3)
     expected[before : before + 2] = [{"a": fits.decode(), "b": ""}, {"a": "x", "b": "yz"}, None]
     assert expected == values_of(outputs)
-    assert {before + 2: "it becomes more than 10001 bytes"} == problems_of(outputs)
+    assert {before + 2: "it becomes more than 10001 bytes"} == problems_of_all(outputs)
     assert 10_001 >= max(output.values.nbytes for output in outputs)
 
 
@@ -216,14 +216,14 @@ def test_a_null_that_costs_more_than_an_output_is_null():
     schema = record(*((f"f{number}", "double") for number in range(100)))
     outputs = decode(schema, [None, bytes(800), None], most_bytes=500)
     assert [None, None, None] == values_of(outputs)
-    assert {1: "it becomes more than 500 bytes"} == problems_of(outputs)
+    assert {1: "it becomes more than 500 bytes"} == problems_of_all(outputs)
 
 
 def test_a_malformed_payload_in_an_output_of_its_own_has_its_own_problem():
     """It is not called too large, though its null is."""
     schema = record(*((f"f{number}", "double") for number in range(100)))
     outputs = decode(schema, [bytes(7)], most_bytes=500)
-    assert {0: "f0: a value of 8 bytes is longer than the payload"} == problems_of(outputs)
+    assert {0: "f0: a value of 8 bytes is longer than the payload"} == problems_of_all(outputs)
 
 
 @pytest.mark.parametrize("items", [90, 110, 150, 190, 300])
@@ -240,7 +240,7 @@ def test_the_reason_of_a_row_does_not_depend_on_the_rows_before(items, before):
     outputs = decode(schema, rows, most_bytes=10_000)
     fits = items * 100 < 10_000
     reason = "flag: a boolean is 2" if fits else "it becomes more than 10000 bytes"
-    assert {before: reason} == problems_of(outputs)
+    assert {before: reason} == problems_of_all(outputs)
     assert [
         None if number == before else {"list": ["A" * 95], "flag": True}
         for number in range(len(rows))
@@ -260,7 +260,7 @@ def test_items_without_bytes_whose_defaults_are_large_are_bounded():
         assert [1, None, 30, 0, 2] == [
             None if items is None else len(items) for items in values_of(outputs)
         ]
-        assert {1: "it becomes more than 4000000 bytes"} == problems_of(outputs)
+        assert {1: "it becomes more than 4000000 bytes"} == problems_of_all(outputs)
         del outputs
     assert 3 * 4_000_000 > pool.max_memory()
 
@@ -360,18 +360,18 @@ PATHS = record(
 def test_a_problem_has_the_path_of_its_field(payload, problem):
     """Fields, items of lists and of maps; in a value that has a name, the path begins with it."""
     [output] = decode(PATHS, [payload])
-    assert {0: problem} == output.malformed
+    assert {0: problem} == problems_of(output)
     [output] = decode(PATHS, [payload], value="key")
     path, separator, rest = problem.rpartition(": ")
     named = f"key.{path}: {rest}" if separator else f"key: {rest}"
-    assert {0: named} == output.malformed
+    assert {0: named} == problems_of(output)
 
 
 def test_a_problem_of_a_skipped_field_has_the_writers_name():
     """The reader does not have the field, but what is wrong is in it."""
     writer = record(("old", {"type": "array", "items": record(("x", "boolean"), name="I")}))
     [output] = Decoder(plan(writer, record())).decode(pa.array([b"\2\5\0"], pa.binary()))
-    assert {0: "old[].x: a boolean is 5"} == output.malformed
+    assert {0: "old[].x: a boolean is 5"} == problems_of(output)
 
 
 def test_a_problem_of_a_default_is_that_of_the_constant():
@@ -379,7 +379,7 @@ def test_a_problem_of_a_default_is_that_of_the_constant():
     field = {"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}}
     reader = {"type": "record", "name": "R", "fields": [field | {"default": 2**62}]}
     [output] = Decoder(plan(record(), reader)).decode(pa.array([b""], pa.binary()))
-    assert {0: "t: a timestamp is beyond the range of microseconds"} == output.malformed
+    assert {0: "t: a timestamp is beyond the range of microseconds"} == problems_of(output)
 
 
 def test_a_long_path_is_shortened():
@@ -388,29 +388,42 @@ def test_a_long_path_is_shortened():
     for number in range(50):
         schema = record((f"field_with_a_long_name_{number}", schema), name=f"R{number}")
     [output] = decode(schema, [b"\2"], value="value")
-    path, _, problem = output.malformed[0].partition(": ")
+    path, _, problem = problems_of(output)[0].partition(": ")
     assert ("a boolean is 2", "value...") == (problem, path[:8])
     assert path.endswith(".field_with_a_long_name_1.field_with_a_long_name_0")
     assert 210 > len(path)
 
 
-def test_malformed_rows_are_neither_decoded_again_nor_one_by_one(calls, monkeypatch):
-    """The kernel says where it stopped, and only that operation is repeated."""
-    steps, problem = [], Interpreter.problem
-    monkeypatch.setattr(
-        Interpreter, "append", lambda *_: pytest.fail("a payload was decoded again")
-    )
-    monkeypatch.setattr(
-        Interpreter,
-        "problem",
-        lambda self, payload, stop: steps.append(stop) or problem(self, payload, stop),
-    )
+def test_malformed_rows_cost_neither_calls_nor_texts_of_their_own(calls, monkeypatch):
+    """The kernel goes on behind them, and a problem is worded once for all rows that have it."""
+    texts = []
+
+    def counted(problem, detail=""):
+        texts.append(problem)
+        return worded(problem, detail)
+
+    monkeypatch.setattr(decoder_module, "worded", counted)
     good = encode_varint(1000) + b"\2" * 1000
-    [output] = decode(LONG_ARRAY, [good + b"\0", good + b"\1"] * 500)
-    problems = dict.fromkeys(range(1, 1000, 2), "a value of 1 bytes is longer than the payload")
-    assert problems == output.malformed
-    assert 500 == len(steps)
+    [output] = decode(LONG_ARRAY, [good + b"\0", good + b"\1", good + b"\0\0"] * 500)
+    problems = {
+        first + row: problem
+        for first in range(0, 1500, 3)
+        for row, problem in (
+            (1, "a value of 1 bytes is longer than the payload"),
+            (2, "bytes are left behind the value"),
+        )
+    }
+    assert problems == problems_of(output)
+    assert 2 == len(texts)
     assert 30 > len(calls)
+
+
+def test_as_many_reasons_are_given_as_are_wanted():
+    """Where the first malformed row ends a read, the others have no texts."""
+    payloads = pa.array([b"\2", b"", b"\2\2", b""], pa.binary())
+    [output] = Decoder(plan("int")).decode(payloads, most_reasons=1)
+    assert {1: "a value of 1 bytes is longer than the payload"} == problems_of(output)
+    assert [1, None, None, None] == output.values.to_pylist()
 
 
 ENTRIES = st.lists(
@@ -450,7 +463,7 @@ def test_items_without_bytes_count_against_the_limit(items):
     [output] = decode(
         ["null", {"type": "array", "items": items}], [b"\2" + encode_varint(2**62) + b"\0"]
     )
-    assert {0: f"it has more than {MOST_EMPTY_ITEMS} items without bytes"} == output.malformed
+    assert {0: f"it has more than {MOST_EMPTY_ITEMS} items without bytes"} == problems_of(output)
 
 
 def test_items_without_bytes_count_in_all_blocks():
@@ -459,7 +472,7 @@ def test_items_without_bytes_count_in_all_blocks():
     half = encode_varint(MOST_EMPTY_ITEMS // 2)
     [output] = decode(schema, [half + half + b"\0", half + half + b"\2\0"])
     assert MOST_EMPTY_ITEMS == len(output.values[0])
-    assert {1: f"it has more than {MOST_EMPTY_ITEMS} items without bytes"} == output.malformed
+    assert {1: f"it has more than {MOST_EMPTY_ITEMS} items without bytes"} == problems_of(output)
 
 
 @pytest.mark.parametrize("skipped", ["null", {"type": "fixed", "name": "F", "size": 0}])
@@ -479,7 +492,7 @@ def test_a_block_of_more_items_than_bytes_is_refused_at_once():
     """Every item that has bytes takes one at least."""
     schema = {"type": "array", "items": "boolean"}
     [output] = decode(schema, [encode_varint(2**61) + b"\1\0"])
-    assert {0: f"a block of {2**61} items is longer than the payload"} == output.malformed
+    assert {0: f"a block of {2**61} items is longer than the payload"} == problems_of(output)
 
 
 def test_a_missing_or_malformed_payload_is_null_whatever_the_schema_says():
@@ -487,7 +500,7 @@ def test_a_missing_or_malformed_payload_is_null_whatever_the_schema_says():
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
     [output] = decode(schema, [b"\2", None, b"", b"\6"])
     assert [{"a": 1}, None, None, {"a": 3}] == output.values.to_pylist()
-    assert {2: "a: a value of 1 bytes is longer than the payload"} == output.malformed
+    assert {2: "a: a value of 1 bytes is longer than the payload"} == problems_of(output)
 
 
 def test_two_batches_can_be_decoded_by_turns():

@@ -14,6 +14,7 @@ import pytest
 from spark_kafka_sink.formats.json.decoder import Decoder
 from spark_kafka_sink.formats.json.plan import make_plan
 from spark_kafka_sink.formats.json.types import parse_type
+from tests.support.formats.compared_avro import problems_of
 from tests.support.formats.compared_json import compare_case, compare_decoders
 
 
@@ -26,7 +27,7 @@ def decode(ddl, texts, **options):
         output.values.validate(full=True)
         assert len(rows) == output.first
         rows += output.values.to_pylist()
-        problems |= output.malformed
+        problems |= problems_of(output)
     return rows, problems
 
 
@@ -197,4 +198,4 @@ def test_bytes_before_the_value_are_skipped():
     decoder = Decoder(make_plan(parse_type("a int")))
     [output] = decoder.decode(pa.array([b"12345{}", b"1234"], pa.binary()), skipped=5)
     assert [{"a": None}, None] == output.values.to_pylist()
-    assert {1: "it has fewer than 5 bytes"} == output.malformed
+    assert {1: "it has fewer than 5 bytes"} == problems_of(output)
