@@ -127,7 +127,13 @@ class _Numbering:
         rest = iter(children)
         members = tuple(None if branch.type == "null" else next(rest) for branch in schema.branches)
         return Column(
-            "struct", _struct(names, children), nullable, slot, children, members, self._slots
+            "struct",
+            _struct(names, children),
+            nullable,
+            slot,
+            children,
+            members,
+            end=self._slots,
         )
 
     def _next(self) -> int:

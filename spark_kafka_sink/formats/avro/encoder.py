@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.display import listed
 from spark_kafka_sink.formats.avro.encode_kernel import (
     ENCODE_TASK_DTYPE,
     EncodeStatus,
@@ -57,9 +58,4 @@ class Encoder(BatchEncoder):
         return encode_rows(task)
 
     def _known(self, source: Source, detail: int) -> dict[str, Any]:
-        return super()._known(source, detail) | {"symbols": _some(source.symbols)}
-
-
-def _some(symbols: tuple[str, ...]) -> str:
-    rest = len(symbols) - _MOST_SYMBOLS
-    return ", ".join(symbols[:_MOST_SYMBOLS]) + (f" and {rest} more" if rest > 0 else "")
+        return super()._known(source, detail) | {"symbols": listed(source.symbols, _MOST_SYMBOLS)}

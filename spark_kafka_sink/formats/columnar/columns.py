@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Column:
     #: A union that has one branch beside null, or is a promotion, has no members.
     members: tuple[Column | None, ...] = ()
     #: One past the slots of the column and all below it.
-    end: int = 0
+    end: int = field(kw_only=True)
 
     def all(self) -> Iterator[Column]:
         """Iterate over the column and all below it, by their slots."""

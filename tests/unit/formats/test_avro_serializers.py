@@ -31,6 +31,7 @@ from spark_kafka_sink.registry.framing import prefix
 from spark_kafka_sink.testing import AnswerStatus, NeverAnswer
 from tests.support.consumer.embedded_consuming import PATIENCE, consuming, take
 from tests.support.kafka.real_kafka import wait_until
+from tests.support.registry.fake_registry import FakeRegistry, by_version
 
 ZERO = TopicPartition("orders", 0)
 LATEST = "GET /subjects/{subject}/versions/latest"
@@ -382,6 +383,17 @@ def test_a_registry_is_not_needed():
 def test_a_payload_may_be_any_bytes(kind):
     """A consumer passes bytes; other callers may have a part of a buffer."""
     assert "a" == AvroDeserializer(schema='"string"').deserialize("orders", [], kind(b"\x02a"))
+
+
+@pytest.mark.parametrize(
+    ("given", "query"), [({}, ""), ({"normalize_schemas": True}, "?normalize=true")]
+)
+def test_the_registry_may_normalize_the_text(given, query):
+    """It is asked to when the text is looked up."""
+    with FakeRegistry() as fake:
+        fake.values[f"/subjects/orders-value{query}"] = by_version(7, 1, TEXT)
+        writer = AvroSerializer({"url": fake.url}, schema=TEXT, **given)
+        assert prefix(7) == writer.serialize("orders", [], ORDER)[:5]
 
 
 def test_framing_may_be_left_out(registry, register):

@@ -6,6 +6,7 @@ import json
 from itertools import product
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.config_def import ConfigDef
@@ -14,6 +15,7 @@ from spark_kafka_sink.config.format_options import (
     WRITE_FORMAT_OPTIONS,
     FormatOptions,
     Framing,
+    PayloadFormat,
 )
 from spark_kafka_sink.errors import ConfigError, SchemaError
 from spark_kafka_sink.formats.payload_schemas import (
@@ -178,3 +180,76 @@ def test_topics_with_different_schemas_are_refused(first, second):
     message = "the values of the topics have different schemas, schema 1 .subject t0-value"
     with pytest.raises(SchemaError, match=message):
         read_of_topics(json.dumps(first), json.dumps(second))
+
+
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        (PayloadSchema(TEXT.replace("[]", '[{"name": "id", "type": "long"}]')), " Order"),
+        (PayloadSchema("id bigint", format=PayloadFormat.JSON), ""),
+    ],
+)
+def test_a_selection_of_fields_is_checked_by_the_format(schema, named):
+    """Only Avro's schemas have a name, which the error has then."""
+    schema.check_selection(pa.struct([pa.field("id", pa.int64())]), "value")
+    with pytest.raises(SchemaError) as refused:
+        schema.check_selection(pa.struct([pa.field("x", pa.int64())]), "value")
+    problem = f"column 'value': the schema{named} has no field 'x'; it has id"
+    assert problem == str(refused.value)
+
+
+class StrictRegistry(Registry):
+    """A registry to which no schema is compatible."""
+
+    def __init__(self, messages):
+        super().__init__()
+        self.messages = messages
+
+    def test_compatibility(self, *_, **__):
+        """Return the reasons, if there are any."""
+        return Compatibility(is_compatible=False, messages=self.messages)
+
+
+@pytest.mark.parametrize(
+    ("schema", "advice"),
+    [
+        (
+            {"valueSchema": TEXT},
+            (
+                "Change the schema (a new field may need a default), or the subject's "
+                "compatibility level"
+            ),
+        ),
+        (
+            {},
+            (
+                "Set valueSchema to the text of a compatible schema. (This one was derived from "
+                "the column: a field gets a default only if it may be null)"
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("messages", "reasons"),
+    [
+        ((), "the registry does not say why"),
+        (("no default", "other name"), "no default; other name"),
+    ],
+)
+def test_an_incompatible_schema_is_refused_with_what_to_do(schema, advice, messages, reasons):
+    """A schema that was given is to be changed; one that was derived is to be given."""
+    given = {"valueFormat": "avro", "autoRegisterSchemas": "true", **schema}
+    formats = FormatOptions.parse(
+        TABLE.parse(given), frozenset(given), has_registry=True, is_read=False
+    )
+    with pytest.raises(SchemaError) as refused:
+        schema_to_write(
+            formats.value,
+            formats,
+            StrictRegistry(messages),
+            "orders",
+            lambda _: TEXT,
+            is_dry_run=True,
+        )
+    problem = "the schema of values is not compatible with the subject 'orders-value'"
+    assert f"{problem}: {reasons}. {advice}" == str(refused.value)

@@ -30,7 +30,7 @@ def parse(schema, *references):
 
 
 def record(*fields, **properties):
-    """Return a record with the name R."""
+    """Return a record, with the name R unless another one is given."""
     return {"type": "record", "name": "R", "fields": list(fields), **properties}
 
 
@@ -247,11 +247,20 @@ def test_a_reference_that_is_not_json_is_named_as_such():
         parse_schema('"int"', ["}"])
 
 
-def test_a_schema_has_a_hundred_levels_at_most():
+@pytest.mark.parametrize(
+    ("wrap", "levels"),
+    [
+        (lambda schema, _: {"type": "array", "items": schema}, 1),
+        (lambda schema, _: {"type": "map", "values": schema}, 1),
+        (lambda schema, _: [{"type": "map", "values": schema}], 2),
+        (lambda schema, n: record(field("a", schema), name=f"R{n}"), 1),
+    ],
+)
+def test_a_schema_has_a_hundred_levels_at_most(wrap, levels):
     """Every walk over a schema is recursive, so its depth has a limit."""
     schema = "int"
-    for _ in range(MOST_LEVELS):
-        schema = {"type": "array", "items": schema}
-    assert isinstance(parse(schema), Array)
+    for number in range(MOST_LEVELS // levels):
+        schema = wrap(schema, number)
+    assert parts_of(parse(schema))
     with pytest.raises(SchemaError, match="the schema has more than 100 levels"):
         parse({"type": "array", "items": schema})

@@ -137,6 +137,39 @@ def test_the_reason_of_a_malformed_payload_names_the_field(ddl, text, reason):
     assert [True, False, True] == [row is not None for row in rows]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        ("bigint", "9" * 20, "{} does not fit into a bigint"),
+        ("int", f"{'1' * 18}.5", "{} is not written as an integer"),
+        ("double", f"{'1' * 16}e400", "{} does not fit into a double"),
+        ("double", f'"{"x" * 20}"', "the string '{}' is not a number"),
+        ("decimal(5,2)", f"-{'1' * 19}", "{} does not fit into a decimal(5,2)"),
+        ("date", f'"{"x" * 40}"', "'{}' is not a date (2024-12-31)"),
+        (
+            "timestamp_ntz",
+            f'"{"x" * 40}"',
+            "'{}' is not a timestamp_ntz (2024-12-31T23:59:59.999999)",
+        ),
+    ],
+)
+def test_an_error_shows_the_beginning_of_a_long_value(kind, value, reason):
+    """A value of 20 characters is shown whole, one of a date or a timestamp of 40."""
+    whole = value.strip('"')
+    longer = f"{whole[:2]}{whole[1:]}"
+    cut = f"{longer[: len(whole) - 1]}\N{HORIZONTAL ELLIPSIS}"
+    texts = [f'{{"a":{each}}}' for each in (value, value.replace(whole, longer))]
+    _, problems = decode(f"a {kind}", texts, value="value")
+    assert {n: f"value.a: {reason.format(each)}" for n, each in enumerate((whole, cut))} == problems
+
+
+def test_an_error_shows_the_beginning_of_what_is_left():
+    """It is cut behind 20 characters."""
+    _, problems = decode("a int", [f"{{}}{'x' * 20}", f"{{}}{'x' * 21}"])
+    shown = "x" * 20, f"{'x' * 19}\N{HORIZONTAL ELLIPSIS}"
+    assert {n: f"'{each}' is left behind the value" for n, each in enumerate(shown)} == problems
+
+
 def test_objects_and_arrays_may_be_1000_deep():
     """As in Spark's parser; it makes no difference whether they are wanted."""
     rows, problems = decode("a int", [f'{{"b":{"[" * 999}{"]" * 999},"a":1}}'])

@@ -111,6 +111,33 @@ def test_a_schema_of_avro_is_refused_once():
     ) == str(error.value)
 
 
+def _ddl(levels):
+    return f"{'array<' * levels}int{'>' * levels}"
+
+
+def _spark_json(levels):
+    kind = "integer"
+    for _ in range(levels):
+        kind = {"type": "array", "elementType": kind}
+    return json.dumps(kind)
+
+
+def _arrow(levels):
+    kind = pa.int32()
+    for _ in range(levels):
+        kind = pa.list_(pa.field("element", kind))
+    return kind
+
+
+def test_a_type_has_a_hundred_levels_at_most():
+    """In DDL, in Spark's JSON, and in a type of Arrow."""
+    kind = _arrow(100)
+    assert kind == column_of(kind).type == parse_type(_ddl(100)) == parse_type(_spark_json(100))
+    for read, value in ((column_of, _arrow), (parse_type, _ddl), (parse_type, _spark_json)):
+        with pytest.raises(SchemaError, match="types within more than 100 others"):
+            read(value(101))
+
+
 def test_a_part_of_a_type_may_be_read():
     """Fewer fields, in another order, at all levels."""
     asked = parse_type("counts map<string,array<int>>, `a ``b` struct<z: decimal(38,10)>")
