@@ -7,6 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
+from spark_kafka_sink.config.format_arguments import FormatArguments
 from spark_kafka_sink.config.format_options import (
     LATEST,
     EvolutionMode,
@@ -17,7 +18,11 @@ from spark_kafka_sink.config.format_options import (
     SubjectNameStrategy,
 )
 from spark_kafka_sink.config.registry_settings import REGISTRY_PREFIX, RegistrySettings
-from spark_kafka_sink.consumer.payload_columns import PayloadColumns, with_type
+from spark_kafka_sink.consumer.payload_columns import (
+    PayloadColumns,
+    resolved_columns,
+    with_type,
+)
 from spark_kafka_sink.errors import PayloadError, SchemaError, SchemaRegistryError
 from spark_kafka_sink.formats.avro.schema import parse_schema
 from spark_kafka_sink.formats.payload_decoder import PayloadDecoder, payload_decoder
@@ -147,6 +152,27 @@ def test_a_batch_may_become_several(most_bytes):
         row["value"] for row in result
     ]
     assert [17] == [number for number, row in enumerate(result) if row["decodeError"]]
+
+
+def test_columns_of_malformed_payloads_are_added_or_selected():
+    """They follow the others unless they are named; one that is named twice is refused."""
+    given = FormatArguments(
+        value_format="json",
+        value_schema="id bigint",
+        format_options={"onDecodeError": "null"},
+    )
+    added = ["decodeError", "rawKey", "rawValue"]
+    for columns, expected in (
+        (["value"], ["value", *added]),
+        (["rawValue", "value"], ["rawValue", "value", "decodeError", "rawKey"]),
+        ([*added, "value"], [*added, "value"]),
+    ):
+        resolved = resolved_columns(given.of_read(), columns, ["orders"])
+        assert resolved is not None
+        assert expected == resolved.schema.names
+    with pytest.raises(SchemaError) as refused:
+        resolved_columns(given.of_read(), ["rawKey", "value", "rawKey"], ["orders"])
+    assert "the column 'rawKey' is selected twice: remove one of them" == str(refused.value)
 
 
 ID_HEADER = [{"key": "__value_schema_id", "value": b"x"}]

@@ -289,12 +289,22 @@ def test_no_more_than_twice_the_limit_is_allocated(schema, payload):
     assert 2 * 4_000_000 + 10_000 >= pool.max_memory()
 
 
-def test_a_text_above_the_limit_is_refused_before_memory_for_it_is_allocated():
-    """Its length says that it cannot fit."""
-    payloads = pa.array([text(b"a" * 10_000_000), text(b"b")], pa.binary())
+@pytest.mark.parametrize(
+    ("schema", "before", "behind", "value"),
+    [
+        ("string", b"", b"", "b"),
+        (STRING_ARRAY, b"\4" + text(b"a" * 100), b"\0", ["a" * 100, "b"]),
+    ],
+)
+def test_a_text_above_the_limit_is_refused_before_memory_for_it_is_allocated(
+    schema, before, behind, value
+):
+    """Its length says that it cannot fit, whatever of the row is there already."""
+    texts = [b"a" * 10_000_000, b"b"]
+    payloads = pa.array([before + text(each) + behind for each in texts], pa.binary())
     with counted_memory() as pool:
-        outputs = list(Decoder(plan("string"), most_bytes=1_000_000).decode(payloads))
-    assert [None, "b"] == values_of(outputs)
+        outputs = list(Decoder(plan(schema), most_bytes=1_000_000).decode(payloads))
+    assert [None, value] == values_of(outputs)
     assert 2_000_000 > pool.max_memory()
 
 

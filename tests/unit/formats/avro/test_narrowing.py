@@ -88,6 +88,22 @@ def test_a_time_has_the_type_of_spark(kind):
                 "age: int32 not null>: read it as it is, and cast it afterwards"
             ),
         ),
+        (
+            struct(notes=pa.map_(pa.binary(), struct(count=pa.int32()))),
+            (
+                "column 'value.notes' is map<binary, struct<count: int32>>, but its schema has "
+                "map<string, struct<sku: string not null, count: int32 not null>>: read it as it "
+                "is, and cast it afterwards"
+            ),
+        ),
+        (
+            struct(notes=pa.string()),
+            (
+                "column 'value.notes' is string, but its schema has "
+                "map<string, struct<sku: string not null, count: int32 not null>>: read it as it "
+                "is, and cast it afterwards"
+            ),
+        ),
     ],
 )
 def test_anything_but_a_selection_is_refused(asked, expected):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -113,6 +114,24 @@ def test_a_name_is_sought_in_the_namespace_before_the_unnamed_one():
     assert parse(record(field("a", "F"), namespace="n"), outer).fields[0].schema == Fixed("F", 1)
     both = record(field("a", inner), field("b", "F"), namespace="n")
     assert Fixed("n.F", 2) == parse(both, outer).fields[1].schema
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda schema: schema,
+        lambda schema: ["null", schema],
+        lambda schema: {"type": "array", "items": schema},
+        lambda schema: {"type": "map", "values": schema},
+        lambda schema: record(field("c", schema), name="P"),
+    ],
+)
+def test_a_name_may_be_used_before_it_is_defined(wrap):
+    """As in Java, wherever the definition is."""
+    fixed = {"type": "fixed", "name": "F", "size": 1}
+    schema = parse(record(field("a", "F"), field("b", wrap(fixed)), namespace="n"))
+    assert Fixed("n.F", 1) == schema.fields[0].schema
+    assert schema == parse(record(field("a", fixed), field("b", wrap("F")), namespace="n"))
 
 
 def test_a_schema_uses_the_types_of_its_references():
@@ -245,6 +264,37 @@ def test_a_reference_that_is_not_json_is_named_as_such():
     """The error is about the referenced schema, not about the schema."""
     with pytest.raises(SchemaError, match="the text of a referenced schema is not JSON"):
         parse_schema('"int"', ["}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1.5", 1.5),
+        (" -1.5f ", -1.5),
+        ("+1e3D", 1000.0),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("Infinity", math.inf),
+        ("-Infinity", -math.inf),
+        ("0x10p-1", 8.0),
+        ("-0X.8P1d", -1.0),
+        ("0x1p9999", math.inf),
+        ("-0x1p9999", -math.inf),
+    ],
+)
+def test_a_text_is_the_default_of_a_floating_number(text, number):
+    """As Java's `Double.parseDouble` reads it; that of a field of another type remains a text."""
+    for kind, default in (("float", number), ("double", number), ("string", text)):
+        assert default == parse(record(field("a", kind, default=text))).fields[0].default
+
+
+def test_a_default_may_be_no_number():
+    """It is NaN, or a text that no parser takes for a number."""
+    kept = ["1.5x", "", "1_0", "nan", "0x1", "1,5"]
+    fields = [field(f"f{n}", "double", default=text) for n, text in enumerate([*kept, "NaN"])]
+    defaults = [each.default for each in parse(record(*fields)).fields]
+    assert kept == defaults[:-1]
+    assert math.isnan(defaults[-1])
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,21 @@ def texts_of(kind, values):
     return [text[len('{"a":') : -1] for text in encode(array)]
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("b\u00fccher \U0001f600", "b\u00fccher \U0001f600"),
+        ('a"b/', '\\"'.join("ab") + "/"),
+        ("\\u00ab", "\\\\u00ab"),
+        ("\n\x1f", "\\n\\u001F"),
+    ],
+)
+def test_names_are_written_as_jackson_writes_them(name, written):
+    """Only quotation marks, backslashes and controls are escaped, with capital letters."""
+    array = pa.array([{name: 1}], pa.struct([(name, pa.int32())]))
+    assert [f'{{"{written}":1}}'] == encode(array)
+
+
 @given(st.integers(0, 2**32))
 def test_texts_are_those_of_the_oracle(seed):
     """Random types, and arrays with nulls, slices, dictionaries, runs, views, large offsets."""
