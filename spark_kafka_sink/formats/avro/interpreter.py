@@ -212,9 +212,7 @@ class _Run:
             column = self._columns[slot]
             is_list = column.kind in {"list", "map"}
             # Where a struct is null, its members are neither read nor checked for nulls.
-            is_required_list = is_list and not column.nullable
-            length = self._length(slot + 1) if is_required_list else 0
-            self._values[slot].append((length, length) if is_required_list else None)
+            self._values[slot].append((0, 0) if is_list and not column.nullable else None)
             slot = column.end if is_list else slot + 1
 
     def _struct(self, slot: int, *_: int) -> None:
