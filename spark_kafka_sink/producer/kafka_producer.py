@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         PartitionAcks,
         PreparedTransaction,
     )
+    from spark_kafka_sink.producer.batch.set_aside import SetAsideRows
     from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
     from spark_kafka_sink.record.kernel.key_sample import KeySample
     from spark_kafka_sink.record.refused_rows import RefusedRows
@@ -431,6 +432,17 @@ class KafkaProducer:
     def sample_keys(self, sample: KeySample | None) -> None:
         """Add the keys of rows with numbers to a sample from now on; None for none."""
         self._core.key_sample = sample
+
+    def set_refused_aside(self, *, is_on: bool) -> None:
+        """Set aside rows that brokers refuse for themselves; by default their batches fail.
+
+        This is for rows that are appended by their numbers. The others of a batch are sent again.
+        """
+        self._core.set_refused_aside(is_on=is_on)
+
+    def take_refused(self) -> list[SetAsideRows]:
+        """Return the rows that brokers refused since the last call; all of them after `flush`."""
+        return self._core.tray.take()
 
     def _write(
         self,

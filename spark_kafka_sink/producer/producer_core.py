@@ -29,6 +29,8 @@ from spark_kafka_sink.producer.batch.batch_compression import (
 )
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
 from spark_kafka_sink.producer.batch.produce_result import CallbackQueue
+from spark_kafka_sink.producer.batch.producer_batch import MAX_ROWS, MAX_ROWS_SET_ASIDE
+from spark_kafka_sink.producer.batch.set_aside import SetAsideTray
 from spark_kafka_sink.producer.records.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.records.open_batches import OpenBatches
 from spark_kafka_sink.producer.records.partitioner import (
@@ -124,6 +126,8 @@ class ProducerCore:
             guarantee_order=config.max_in_flight_requests_per_connection == 1,
             on_failed=self._fail,
         )
+        #: The rows that brokers refuse for themselves, if it is open.
+        self.tray = SetAsideTray()
         self.callbacks = CallbackQueue(self._schedule_callbacks)
         open_batches = OpenBatches(self.callbacks.add)
         self._latencies = NodeLatencies(config.partitioner_availability_timeout_ms / 1000)
@@ -146,6 +150,7 @@ class ProducerCore:
             listener=self.sender_metrics,
         )
         self.max_record_bytes = builder.max_record_bytes
+        self._history = builder.history
         self.gatherer = RecordGatherer(
             builder=builder,
             open_batches=open_batches,
@@ -199,6 +204,7 @@ class ProducerCore:
             has_open=self.gatherer.has_open,
             latencies=self._latencies,
             listener=self.sender_metrics,
+            tray=self.tray,
         )
         self._thread.started()
         try:
@@ -447,6 +453,14 @@ class ProducerCore:
         finally:
             now = self.clock()
             self.sender_metrics.on_timed_call(call, now - started, now)
+
+    def set_refused_aside(self, *, is_on: bool) -> None:
+        """Set aside rows that brokers refuse for themselves; by default their batches fail."""
+        self._history.max_rows = MAX_ROWS_SET_ASIDE if is_on else MAX_ROWS
+        if is_on:
+            self.tray.is_open = True
+        else:
+            self.tray.close()
 
     def flush(self, timeout: float | None) -> None:
         """Close every batch, and wait until all records queued by then have been handled."""

@@ -34,13 +34,15 @@ class RowErrorKind(StrEnum):
     KEY = "key"
     #: The schema of its value does not have it.
     VALUE = "value"
-    #: It is larger than max.request.size.
+    #: It is larger than max.request.size, or than its topic's max.message.bytes.
     SIZE = "size"
     #: It has no topic, or one that does not exist or has an illegal name.
     TOPIC = "topic"
     PARTITION = "partition"
     TIMESTAMP = "timestamp"
     HEADERS = "headers"
+    #: Its broker refuses it for another reason.
+    BROKER = "broker"
 
 
 class Refusal(NamedTuple):
@@ -114,6 +116,14 @@ class RefusedRows:
             return
         refusal = Refusal(kind, reason, rows)
         self._refusals.append(refusal)
+        self.count_rows(refusal)
+
+    def count_rows(self, refusal: Refusal) -> None:
+        """Count rows that nothing has to skip, because they were sent, and refused by their broker.
+
+        Raises KafkaError if there are too many, as `add` does.
+        """
+        rows = refusal.rows
         self.count += rows.size
         shown = MOST_SHOWN - len(self._first)
         if shown > 0:

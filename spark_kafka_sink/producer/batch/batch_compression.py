@@ -16,16 +16,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
+
 from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.network.daemon_thread import is_exiting
-from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch, empty_header
+from spark_kafka_sink.producer.batch.producer_batch import KnownRows, ProducerBatch, empty_header
 from spark_kafka_sink.record.compression import CompressionType, Compressor, decompress
-from spark_kafka_sink.record.default_record import PayloadPart, split_payload
+from spark_kafka_sink.record.default_record import PayloadPart, divide_payload, split_payload
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from spark_kafka_sink.record.columns import Int64Array
 
 #: The most that the estimate falls each time a batch compresses better.
 COMPRESSION_RATIO_IMPROVING_STEP: Final = 0.005
@@ -204,6 +207,60 @@ class BatchCompression:
                 part_count=2,
             )
         ]
+
+    def divided(self, batch: ProducerBatch, taken: Mapping[int, str]) -> DividedBatch | None:
+        """Divide a closed batch: take some records out, and compress the others.
+
+        `taken` has the indexes of records, in order. Returns None unless the row of each record is
+        known.
+        """
+        rows = None if batch.rows is None else batch.rows.numbers(batch.record_count)
+        if rows is None:
+            return None
+        out, rest = divide_payload(
+            decompress(batch.compression, batch.payload, MAX_UNCOMPRESSED_BYTES),
+            record_count=batch.record_count,
+            base_timestamp=batch.base_timestamp,
+            taken=taken,
+        )
+        indexes = list(taken)
+        numbers = rows[indexes]
+        if not rest.record_count:
+            return DividedBatch(None, numbers, out)
+        rest = rest._replace(payload=memoryview(self._compressor.compress(rest.payload)))
+        return DividedBatch(_rest_of(batch, rest, np.delete(rows, indexes)), numbers, out)
+
+
+class DividedBatch(NamedTuple):
+    """A batch of which some records were taken out."""
+
+    #: The batch of the others; None if there are none.
+    rest: ProducerBatch | None
+    #: The row of each record that was taken out.
+    rows: Int64Array
+    #: These records, not compressed.
+    taken: PayloadPart
+
+
+def _rest_of(batch: ProducerBatch, part: PayloadPart, rows: Int64Array) -> ProducerBatch:
+    """Return the batch of the records that are left; it was never sent, but keeps its number."""
+    return replace(
+        batch,
+        payload=part.payload,
+        uncompressed_bytes=part.uncompressed_bytes,
+        record_count=part.record_count,
+        base_timestamp=part.base_timestamp,
+        max_timestamp=part.max_timestamp,
+        rows=KnownRows(rows),
+        first_row=int(rows[0]),
+        last_row=int(rows[-1]),
+        header=empty_header(),
+        block=None,
+        is_compressed=True,
+        attempts=0,
+        retry_at=0.0,
+        last_error=None,
+    )
 
 
 class WorkOutcome(NamedTuple):

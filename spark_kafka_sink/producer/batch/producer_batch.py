@@ -19,15 +19,20 @@ from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, NO_SEQUENCE, Produc
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, write_header
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
     from spark_kafka_sink.producer.batch.produce_result import ProduceResult
+    from spark_kafka_sink.record.columns import Int64Array
     from spark_kafka_sink.record.compression import CompressionType
 
 
 MAX_ROWS = 1 << 20
+#: The same if rows that a broker refuses are set aside: each of them must be known.
+MAX_ROWS_SET_ASIDE = 1 << 23
 #: About 230 bytes each.
 MAX_PIECES = 1 << 14
 
@@ -59,15 +64,25 @@ class RowHistory:
     both kinds. Rows that are written a few at a time take far more, so the number of pieces is
     limited as well.
 
+    A broker may refuse a batch while the rows after it are still being written, so these are known
+    from the beginning of their call on.
+
     One thread adds, any thread may read.
     """
 
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
-        self._max_rows = max_rows
+        #: The most rows that are stored.
+        self.max_rows = max_rows
         self._pieces: deque[_Rows] = deque()
+        #: The rows that are being written, which are not among the pieces yet.
+        self._current: _Rows | None = None
         self._row_count = 0
         #: The number of records added so far.
         self.position = 0
+
+    def begin(self, first_row: int | None, slots: NDArray[np.int32]) -> None:
+        """Read the slots of records from here while they are written, until `add`."""
+        self._current = _Rows(self.position, slots, first_row)
 
     def add(self, first_row: int | None, slots: NDArray[np.int32]) -> None:
         """Add the slots of records written in sequence; negative for a record in none.
@@ -75,10 +90,13 @@ class RowHistory:
         They are consecutive input rows starting at number `first_row`, or have no numbers if that
         is None.
         """
-        self._pieces.append(_Rows(self.position, slots, first_row))
+        if len(slots):
+            self._pieces.append(_Rows(self.position, slots, first_row))
         self.position += len(slots)
         self._row_count += len(slots)
-        while self._row_count > self._max_rows or len(self._pieces) > MAX_PIECES:
+        # Only now: another thread reads either the one or the other.
+        self._current = None
+        while self._row_count > self.max_rows or len(self._pieces) > MAX_PIECES:
             self._row_count -= len(self._pieces.popleft().slots)
 
     def clear(self) -> None:
@@ -91,17 +109,41 @@ class RowHistory:
 
         Returns None if the row is no longer stored, or has no number.
         """
-        pieces = list(self._pieces)
-        if not pieces or position < pieces[0].position:
-            return None
-        for piece in pieces:
-            start = max(position - piece.position, 0)
-            places = np.flatnonzero(piece.slots[start:] == slot)
+        for piece, places in self._places(slot, position):
             if index < len(places):
                 row = piece.first_row
-                return None if row is None else row + start + int(places[index])
+                return None if row is None else row + int(places[index])
             index -= len(places)
         return None
+
+    def rows_of(self, slot: int, position: int, indexes: range) -> Int64Array | None:
+        """Return the rows of consecutive records of a slot; None unless all of them are known."""
+        found = [np.zeros(0, np.int64)]
+        before = 0
+        for piece, places in self._places(slot, position):
+            chosen = places[max(indexes.start - before, 0) : max(indexes.stop - before, 0)]
+            before += len(places)
+            if chosen.size:
+                if piece.first_row is None:
+                    return None
+                found.append(piece.first_row + chosen)
+            if before >= indexes.stop:
+                return np.concatenate(found)
+        return None
+
+    def _places(self, slot: int, position: int) -> Iterator[tuple[_Rows, NDArray[np.intp]]]:
+        """Yield the places of a slot's records in each piece, counted from `position` on."""
+        # In this order: the rows are among the pieces before they are no longer the current ones.
+        current = self._current
+        pieces = list(self._pieces)
+        if current is not None and not (pieces and pieces[-1].position >= current.position):
+            pieces.append(current)
+        if not pieces or position < pieces[0].position:
+            return
+        for piece in pieces:
+            start = max(position - piece.position, 0)
+            if start < len(piece.slots):
+                yield piece, np.flatnonzero(piece.slots[start:] == slot) + start
 
 
 class BatchRows(NamedTuple):
@@ -120,6 +162,39 @@ class BatchRows(NamedTuple):
     def behind(self, record_count: int) -> BatchRows:
         """Return the rows after the first `record_count` of these."""
         return self._replace(skipped=self.skipped + record_count)
+
+    def numbers(self, record_count: int) -> Int64Array | None:
+        """Return the input rows of all records of a batch; None unless all of them are known."""
+        indexes = range(self.skipped, self.skipped + record_count)
+        return self.history.rows_of(self.slot, self.position, indexes)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the first row of the whole batch may be in another part."""
+        return self.skipped > 0
+
+
+class KnownRows(NamedTuple):
+    """The rows of a batch from which others were removed, by their numbers."""
+
+    rows: Int64Array
+
+    def row_of(self, index: int) -> int | None:
+        """Return the input row of the batch's record `index`."""
+        return int(self.rows[index])
+
+    def behind(self, record_count: int) -> KnownRows:
+        """Return the rows after the first `record_count` of these."""
+        return KnownRows(self.rows[record_count:])
+
+    def numbers(self, record_count: int) -> Int64Array | None:
+        """Return the input rows of the first records."""
+        return self.rows[:record_count]
+
+    @property
+    def is_part(self) -> bool:
+        """True: the batch is not the whole one."""
+        return True
 
 
 class FinalState(Enum):
@@ -162,7 +237,7 @@ class ProducerBatch:
     #: The pending result of its records.
     result: ProduceResult
     #: The input rows of its records, if they are stored.
-    rows: BatchRows | None = None
+    rows: BatchRows | KnownRows | None = None
     #: The block that contains `payload`, while it is not compressed.
     block: NDArray[np.uint8] | None = None
     header: memoryview = field(default_factory=empty_header)
@@ -253,7 +328,7 @@ class ProducerBatch:
     @property
     def first_record_row(self) -> int | None:
         """The input row of its first record; None if it is not known."""
-        if self.rows is not None and self.rows.skipped:
+        if self.rows is not None and self.rows.is_part:
             return self.rows.row_of(0)
         return self.first_row
 

@@ -147,7 +147,8 @@ class BatchBuilder:
         )
         self._compression = compression
         self._sizes = compression.sizes
-        self._history = RowHistory()
+        #: The slots of the latest rows.
+        self.history = RowHistory()
         #: The number of the last row that was written.
         self._last_row: int | None = None
         #: How often callers have restarted the numbering of rows.
@@ -187,11 +188,12 @@ class BatchBuilder:
         if self._open.moves != self._moves:
             # The history refers to slots by their old numbers.
             self._moves = self._open.moves
-            self._history.clear()
+            self.history.clear()
         self._begin_rows(first_row)
         sticky = self._open.sticky[placed.sticky_rows]
         call = _AppendCall(placed, sticky, first_row, wait or MemoryWait(), began_at)
         row = 0
+        self.history.begin(first_row, placed.row_slots)
         try:
             while row < columns.num_rows:
                 result = append_rows(
@@ -220,8 +222,7 @@ class BatchBuilder:
                     row += 1
         finally:
             self._open.sticky[placed.sticky_rows] = sticky
-            if row:
-                self._history.add(first_row, placed.row_slots[:row])
+            self.history.add(first_row, placed.row_slots[:row])
 
     def _place(
         self,
@@ -302,7 +303,7 @@ class BatchBuilder:
             now = self._clock() if call.began_at is None else call.began_at
             self.first_opened_at = min(self.first_opened_at, now)
             # `record_bytes` was measured after other records, where it takes a few more bytes.
-            origin = RowOrigin(self._history.position + row, call.input_row(row), self._numbering)
+            origin = RowOrigin(self.history.position + row, call.input_row(row), self._numbering)
             self._open.open(slot, block, min(max(target, needed), size), origin=origin, now=now)
         finally:
             if slot not in self._open:
@@ -527,8 +528,8 @@ class BatchBuilder:
             if slot == NO_SLOT:
                 return None
             block.data[RECORD_BATCH_OVERHEAD:used_bytes] = encoded
-            origin = RowOrigin(self._history.position, None, self._numbering)
-            self._history.add(None, np.array((slot,), np.int32))
+            origin = RowOrigin(self.history.position, None, self._numbering)
+            self.history.add(None, np.array((slot,), np.int32))
             filled = FilledBlock(
                 topic_partition=self._open.topic_partition(slot),
                 slot=slot,
@@ -598,7 +599,7 @@ class BatchBuilder:
             first_row=origin.row,
             last_row=self._last_row if origin.numbering == self._numbering else None,
             created_at=filled.opened_at if self._lingers else self._clock(),
-            rows=BatchRows(self._history, filled.slot, origin.position),
+            rows=BatchRows(self.history, filled.slot, origin.position),
             block=filled.block,
             header=filled.block.data[:RECORD_BATCH_OVERHEAD] if is_final else empty_header(),
             is_compressed=is_final,

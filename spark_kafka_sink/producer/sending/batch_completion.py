@@ -28,6 +28,7 @@ from spark_kafka_sink.producer.batch.error_rules import (
 )
 from spark_kafka_sink.producer.batch.interrupts import interruption_error
 from spark_kafka_sink.producer.batch.produce_result import NO_LOG_APPEND_TIME, RefusedRecords
+from spark_kafka_sink.producer.batch.set_aside import SetAsideRows, own_errors
 from spark_kafka_sink.producer.sending.transaction_manager import ADD_PARTITIONS_RETRY_BACKOFF
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error_name, is_retriable
 from spark_kafka_sink.protocol.messages.produce import (
@@ -42,8 +43,13 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.network.metadata import Metadata, MetadataSnapshot
-    from spark_kafka_sink.producer.batch.batch_compression import BatchCompression, WorkOutcome
+    from spark_kafka_sink.producer.batch.batch_compression import (
+        BatchCompression,
+        DividedBatch,
+        WorkOutcome,
+    )
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.batch.set_aside import SetAsideTray
     from spark_kafka_sink.producer.sender_metrics import SenderMetrics
     from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.sending.transaction_manager import TransactionManager
@@ -67,8 +73,10 @@ class BatchCompletion:
         retries: int,
         retry_backoff: ExponentialBackoff,
         listener: SenderMetrics,
+        tray: SetAsideTray,
     ) -> None:
         """Create the handler; see `Sender`. `run_aside` also passes the time of each outcome."""
+        self._tray = tray
         self._metadata = metadata
         self._accumulator = accumulator
         self._transaction_manager = transaction_manager
@@ -162,14 +170,21 @@ class BatchCompletion:
         if action is ProduceAction.SPLIT and batch.record_count > 1:
             self._split(batch, now)
             return
+        messages = record_errors(response)
+        refused_by = broker_error(code, refusal(node, response))
+        if self._tray.is_open:
+            own = own_errors(batch, code, str(refused_by), messages)
+            if own and self._may_set_aside(batch):
+                self._set_aside(batch, own, refused_by)
+                return
         self._retry_or_fail(
             batch,
-            broker_error(code, refusal(node, response)),
+            refused_by,
             can_retry=self._can_retry(batch, action, response),
             now=now,
             at_once=has_new_leader,
             outcome_known=not is_retriable(code),
-            refused=refused_records(batch, record_errors(response)),
+            refused=refused_records(batch, messages),
         )
 
     def _can_retry(
@@ -205,6 +220,54 @@ class BatchCompletion:
         if self._take_back(batch, outcome, now):
             self._accumulator.replace(batch, batches_of(batch, outcome.result))
 
+    # --- records that their broker refused for themselves
+
+    def _may_set_aside(self, batch: ProducerBatch) -> bool:
+        """Return whether the others of the batch may be sent again.
+
+        An earlier attempt without an answer may have been appended, or may be appended yet.
+        """
+        manager = self._transaction_manager
+        return not batch.may_be_appended and (manager is None or manager.may_set_aside(batch))
+
+    def _set_aside(
+        self, batch: ProducerBatch, errors: Mapping[int, str], error: BrokerError
+    ) -> None:
+        # The batches after it would only be refused as out of order.
+        self._accumulator.hold_back(batch.topic_partition)
+        batch.is_with_worker = True
+        self._run_aside(
+            partial(self._compression.divided, batch, errors),
+            partial(self._on_divided, batch, errors, error),
+        )
+
+    def _on_divided(
+        self,
+        batch: ProducerBatch,
+        errors: Mapping[int, str],
+        error: BrokerError,
+        outcome: WorkOutcome,
+        now: float,
+    ) -> None:
+        if not self._take_back(batch, outcome, now):
+            return
+        divided: DividedBatch | None = outcome.result
+        # Meanwhile, a later batch may have been left without an answer.
+        if divided is None or not self._may_set_aside(batch):
+            refused = refused_records(batch, errors)
+            self.fail_batch(batch, error, now=now, outcome_known=True, refused=refused)
+            return
+        self._tray.add(
+            SetAsideRows(
+                batch.topic_partition,
+                error.code,
+                list(errors.values()),
+                divided.rows,
+                divided.taken,
+            )
+        )
+        self._accumulator.set_aside(batch, divided.rest)
+
     def _take_back(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> bool:
         """Take a batch back from the worker; return False if it has failed, there or meanwhile."""
         self._accumulator.no_longer_held([batch])
@@ -238,16 +301,23 @@ class BatchCompletion:
         refused: RefusedRecords | None = None,
     ) -> None:
         """Put a batch back, or fail it. A batch that has expired by now fails at the next check."""
+        may_be_appended = not isinstance(error, BrokerError) or error.code in MAY_BE_APPENDED
+        if may_be_appended and self._loses_number(batch):
+            can_retry = False
         if not can_retry or batch.attempts >= self._retries:
             self.fail_batch(batch, error, now=now, outcome_known=outcome_known, refused=refused)
             return
         batch.last_error = error
-        if not isinstance(error, BrokerError) or error.code in MAY_BE_APPENDED:
+        if may_be_appended:
             batch.may_be_appended = True
         batch.retry_at = now + (0.0 if at_once else self._retry_delay(batch, error))
         batch.attempts += 1
         self._accumulator.reenqueue([batch])
         self._listener.on_batch_retried(batch, now)
+
+    def _loses_number(self, batch: ProducerBatch) -> bool:
+        manager = self._transaction_manager
+        return manager is not None and manager.sequences.loses_number(batch)
 
     def _retry_delay(self, batch: ProducerBatch, error: Exception) -> float:
         if getattr(error, "code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:

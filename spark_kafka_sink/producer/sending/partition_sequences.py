@@ -92,6 +92,9 @@ class TxnPartitionEntry:
     has_gap: bool = False
     #: Whether the topic was recreated while batches still have numbers for the deleted log.
     log_replaced: bool = False
+    #: In a transaction, the first number that a refused batch has left unused, if the batches after
+    #: it have not moved up yet.
+    unused_from: int | None = None
 
     def is_next_sequence(self, sequence: int) -> bool:
         """Return whether everything before `sequence` has been acknowledged."""
@@ -134,6 +137,27 @@ class TxnPartitionEntry:
         self.unresolved_sequence = None
         self.restart_requested = False
         self.has_gap = False
+        self.unused_from = None
+
+    def has_unused_before(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch will get another number, as some before it are unused."""
+        return self.unused_from is not None and not is_older_sequence(
+            batch.base_sequence, self.unused_from
+        )
+
+    def move_up(self) -> None:
+        """Assign the unused numbers to the batches after them."""
+        if self.unused_from is None:
+            return
+        moved = [batch for batch in self.in_flight if self.has_unused_before(batch)]
+        self.next_sequence, self.unused_from = self.unused_from, None
+        for batch in moved:
+            batch.set_producer_state(
+                batch.producer_id_and_epoch,
+                self.next_sequence,
+                is_transactional=batch.is_transactional,
+            )
+            self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
 
     def forget_acknowledged(self) -> None:
         """Reset the acknowledged state: the current log has no such batch; the numbers continue."""
@@ -181,6 +205,8 @@ class PartitionSequences:
             TxnPartitionEntry
         )
         self._restarting: set[TopicPartition] = set()
+        #: Partitions whose batches in flight get numbers that a refused batch has left unused.
+        self._moving_up: set[TopicPartition] = set()
         self._unresolved: set[TopicPartition] = set()
         #: Partitions of topics that were, or may have been, recreated, until their numbers fit the
         #: new log.
@@ -268,7 +294,7 @@ class PartitionSequences:
           are counted here, because a connection also counts answers that were not processed yet.)
         """
         entry = self._partitions[first.topic_partition]
-        if entry.restart_requested:
+        if entry.restart_requested or entry.unused_from is not None:
             return False
         in_flight = entry.in_flight
         if entry.log_replaced:
@@ -318,6 +344,53 @@ class PartitionSequences:
             position = in_flight.index(batch)
             in_flight[position : position + 1] = parts
 
+    def may_set_aside(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch that was refused may be replaced; see `set_aside`."""
+        if not self._is_transactional:
+            return True
+        with self.lock:
+            entry = self._partitions[batch.topic_partition]
+            if entry.has_gap or entry.log_replaced or batch not in entry.in_flight:
+                return False
+            behind = entry.in_flight[entry.in_flight.index(batch) + 1 :]
+            return not any(other.may_be_appended for other in behind)
+
+    def set_aside(self, batch: ProducerBatch, rest: ProducerBatch | None) -> None:
+        """Replace a batch that was refused, and so has left numbers unused, by its other records.
+
+        An idempotent producer restarts the partition. A transaction has one epoch, in which the
+        batches behind move up to the unused numbers, once all of them have been answered. None of
+        them is in the log then: a broker accepts no batch after a gap. One that was not answered
+        might still be on its way, and be accepted when its old number is the next one, so that its
+        records would be there twice. So `may_set_aside` forbids that, and `loses_number` to wait
+        for it.
+        """
+        with self.lock:
+            if not batch.has_sequence:
+                return
+            entry = self._partitions[batch.topic_partition]
+            position = entry.in_flight.index(batch)
+            entry.in_flight[position : position + 1] = [] if rest is None else [rest]
+            if rest is not None:
+                # The batch may have moved up itself while it was divided.
+                rest.set_producer_state(
+                    batch.producer_id_and_epoch,
+                    batch.base_sequence,
+                    is_transactional=batch.is_transactional,
+                )
+            if self._is_transactional:
+                if not entry.has_unused_before(batch):
+                    entry.unused_from = batch.base_sequence
+                self._moving_up.add(batch.topic_partition)
+            elif not (entry.log_replaced and entry.may_have_unanswered):
+                self._request_restart(batch.topic_partition)
+
+    def loses_number(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch must not be sent again if it may be in the log."""
+        with self.lock:
+            entry = self._partitions[batch.topic_partition]
+            return batch in entry.in_flight and entry.has_unused_before(batch)
+
     # --- answers
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int = UNKNOWN_OFFSET) -> None:
@@ -353,7 +426,11 @@ class PartitionSequences:
             entry = self._partitions[batch.topic_partition]
             if self._is_transactional and entry.has_gap:
                 return False
-            if entry.restart_requested or (entry.log_replaced and not entry.may_have_unanswered):
+            if (
+                entry.restart_requested
+                or entry.has_unused_before(batch)
+                or (entry.log_replaced and not entry.may_have_unanswered)
+            ):
                 # An answer to the old numbers; all answers for the partition's batches will be like
                 # it.
                 return True
@@ -430,7 +507,7 @@ class PartitionSequences:
     @property
     def are_settled(self) -> bool:
         """Whether `resolve` and `restart_quiet_partitions` have nothing to do."""
-        return not (self._restarting or self._unresolved or self._replaced)
+        return not (self._restarting or self._unresolved or self._replaced or self._moving_up)
 
     def restart_quiet_partitions(self) -> bool:
         """Restart partitions without unanswered batches; return False if a new id is needed first.
@@ -438,6 +515,11 @@ class PartitionSequences:
         An idempotent producer bumps its own epoch: a number is never used twice within one epoch.
         In a transaction the numbers restart within the epoch, because the broker has forgotten it.
         """
+        for topic_partition in list(self._moving_up):
+            entry = self._partitions[topic_partition]
+            if entry.is_quiet:
+                entry.move_up()
+                self._moving_up.discard(topic_partition)
         self._withdraw_restarts()
         self._leave_replaced_logs()
         quiet = [
@@ -465,6 +547,7 @@ class PartitionSequences:
     def reset(self) -> None:
         """Remove all numbers: the producer has a new epoch, and nothing is in flight."""
         self._partitions.clear()
+        self._moving_up.clear()
         self._restarting.clear()
         self._unresolved.clear()
         self._replaced.clear()

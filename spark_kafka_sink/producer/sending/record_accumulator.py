@@ -335,6 +335,22 @@ class RecordAccumulator:
             self._replace_incomplete(batch, parts)
         self.reenqueue(list(reversed(parts)))
 
+    def set_aside(self, batch: ProducerBatch, rest: ProducerBatch | None) -> None:
+        """Replace a refused batch by the records that were not refused; None if there are none."""
+        if self._transaction_manager is not None:
+            self._transaction_manager.sequences.set_aside(batch, rest)
+        if rest is not None:
+            self._pool.reserve(rest.size_bytes)
+            with self._lock:
+                self._replace_incomplete(batch, [rest])
+            self.reenqueue([rest])
+            return
+        batch.finish(FinalState.SUCCEEDED)
+        with self._lock:
+            self._muted.discard(batch.topic_partition)
+            self._settle(batch)
+        batch.result.complete(UNKNOWN_OFFSET)
+
     def expired_batches(self, now: float) -> list[ProducerBatch]:
         """Return the batches older than delivery.timeout.ms."""
         with self._lock:

@@ -19,6 +19,7 @@ from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError, Trans
 from spark_kafka_sink.network.connection.broker_connection import CLOSED_UNSENT, BrokerConnection
 from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 from spark_kafka_sink.producer.batch.error_rules import delivery_timeout
+from spark_kafka_sink.producer.batch.set_aside import SetAsideTray
 from spark_kafka_sink.producer.sending.batch_completion import BatchCompletion, produce_request
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.find_coordinator import CoordinatorType
@@ -229,6 +230,7 @@ class Sender:
         latencies: NodeLatencies,
         listener: SenderMetrics,
         clock: Callable[[], float] | None = None,
+        tray: SetAsideTray | None = None,
     ) -> None:
         """Create a sender.
 
@@ -236,6 +238,7 @@ class Sender:
         `gather(now)` queues the open batches that are due, and returns when the next one will be;
         `has_open()` returns whether there are any, or staged records.
         `latencies` records which nodes cannot keep up. `clock` defaults to that of the event loop.
+        `tray` takes the rows that brokers refuse for themselves, while it is open.
         """
         self._config = config
         self._client = client
@@ -284,6 +287,7 @@ class Sender:
             retries=config.retries,
             retry_backoff=self._retry_backoff,
             listener=listener,
+            tray=tray or SetAsideTray(),
         )
 
     # --- the loop

@@ -643,6 +643,18 @@ class TransactionManager:
                 return False
             return self.sequences.may_drain(first)
 
+    def may_set_aside(self, batch: ProducerBatch) -> bool:
+        """Return whether a refused batch may be replaced by those of its records that were not.
+
+        The transaction goes on then, where in Java's client it can only be aborted.
+        """
+        with self._lock:
+            return (
+                self.state.error is None
+                and not self.state.is_aborting
+                and self.sequences.may_set_aside(batch)
+            )
+
     def handle_failed_batch(
         self, batch: ProducerBatch, error: Exception, *, outcome_known: bool
     ) -> None:

@@ -27,6 +27,7 @@ from spark_kafka_sink.record.bad_row_limit import MOST_SHOWN
 from spark_kafka_sink.record.columns import NULL_TOPIC_INDEX
 from spark_kafka_sink.record.refused_rows import RefusedRows, RowErrorKind
 from spark_kafka_sink.spark.sink.bad_rows import BadRow, BadRows, bad_rows_of
+from spark_kafka_sink.spark.sink.broker_refusals import refused_batch
 from spark_kafka_sink.spark.sink.letter_columns import (
     BadBatch,
     BadRowTable,
@@ -66,6 +67,8 @@ _TRUNCATED: Final = f"{OWN}truncated"
 #: tenth of a millisecond.
 _MOST_WAITING: Final = 1_000
 _MOST_WAITING_BYTES: Final = 16_000_000
+#: Letters of fewer bytes than this are accepted by any topic.
+_SURELY_ACCEPTED: Final = 4_096
 _MOST_MISSING: Final = 1_000
 #: The topics for which a task of this process has waited in vain: brokers and name. The values mean
 #: nothing; the order is that of arrival.
@@ -105,10 +108,14 @@ class BadRowWriter:
             (f"{OWN}batch.id", origin.batch_id),
             (f"{OWN}task", origin.task),
         ]
-        most_bytes = min(config.max_request_size, config.buffer_memory) - _OVERHEAD
+        self._most_letter_bytes = min(config.max_request_size, config.buffer_memory)
+        #: Whether it is known how much the topic of the letters accepts, as far as it can be.
+        self._knows_limit = False
         dlq = options.dlq_topic
         self._builder = (
-            None if dlq is None else LetterBuilder(dlq, most_bytes, self._headers, _TRUNCATED)
+            None
+            if dlq is None
+            else LetterBuilder(dlq, self._most_bytes_for, self._headers, _TRUNCATED)
         )
         self._counts: Counter[str] = Counter()
         #: Rows that have no letters yet.
@@ -150,6 +157,20 @@ class BadRowWriter:
                 BadBatch(refusals, first_row, batch, columns, self.refused.payloads),
             )
             self.refused.forget(stop)
+        self.take_refused(producer)
+
+    def take_refused(self, producer: KafkaProducer) -> bool:
+        """Append the dead letters of rows that brokers have refused; return whether there are any.
+
+        Some of the letters may wait for others. After a flush, no broker has an unanswered row.
+        """
+        taken = producer.take_refused()
+        for refused in taken:
+            bad = refused_batch(refused)
+            for refusal in bad.refusals:
+                self.refused.count_rows(refusal)
+            self._set_aside(producer, bad)
+        return bool(taken)
 
     def write_letters(self, producer: KafkaProducer) -> None:
         """Append the dead letters of all bad rows so far."""
@@ -233,6 +254,19 @@ class BadRowWriter:
             Header(f"{CONNECT}exception.message", b"row ", has_row=True, after=after),
             Header(f"{OWN}row", b"", has_row=True),
         ]
+
+    def _most_bytes_for(self, largest: int) -> int:
+        """Return how many bytes a letter may have, where one of `largest` bytes and more waits.
+
+        A task with large letters asks once for the limit of their topic: few have any.
+        """
+        if largest > _SURELY_ACCEPTED and not self._knows_limit and self._dlq_topic is not None:
+            from spark_kafka_sink.admin.topic_limits import max_message_bytes
+
+            self._knows_limit = True
+            found = max_message_bytes(self._config, [self._dlq_topic]).values()
+            self._most_letter_bytes = min([self._most_letter_bytes, *found])
+        return self._most_letter_bytes - _OVERHEAD
 
     # --- topics in the column that do not exist
 

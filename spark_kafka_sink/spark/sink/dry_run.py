@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 DRY_RUN_OPTION: Final = "__dryRun"
 #: The column with the Spark partition in which a row was before the sample was taken.
 TASK_COLUMN: Final = "__pykafka_task"
-#: The kind of the rows that are larger than max.message.bytes of their topic.
-MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 #: The most rows of a sample: Spark's limit is a 32-bit number.
 _MOST_ROWS: Final = 2**31 - 1
 #: Below this, each size is counted by itself.
@@ -386,9 +384,7 @@ def dry_run_of(
 def _failures(report: WriteReport, options: SinkOptions) -> list[str]:
     """Return why the write would fail."""
     failures = []
-    counts = {} if report.bad_rows is None else dict(report.bad_rows.counts)
-    too_large = counts.pop(MAX_MESSAGE_BYTES, 0)
-    bad = sum(counts.values())
+    bad = 0 if report.bad_rows is None else report.bad_rows.count
     if options.on_error is None and bad:
         failures.append(
             "a row that cannot be written ends it, unless onError is skip or dlq"
@@ -396,14 +392,9 @@ def _failures(report: WriteReport, options: SinkOptions) -> list[str]:
             else "the first row that cannot be written ends it, unless onError is skip or dlq"
         )
     elif options.on_error is not None and options.on_error.limit.is_exceeded(
-        bad, report.rows + bad + too_large
+        bad, report.rows + bad
     ):
         failures.append(f"{display.counted(bad, 'bad row')}, which is more than maxErrors allows")
-    if too_large:
-        failures.append(
-            f"{display.counted(too_large, 'record')} larger than max.message.bytes of the topic, "
-            "which brokers refuse; onError does not help, since only brokers check it"
-        )
     if report.spread_keys and options.key_order == KEY_ORDER_FAIL:
         failures.append(f"keyOrder=fail: {_spread(report)}")
     return failures

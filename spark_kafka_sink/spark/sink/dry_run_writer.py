@@ -18,10 +18,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_kafka_sink.config.sink_options import KEY_ORDER_OFF, ErrorLimit, OnErrorOptions
 from spark_kafka_sink.record.bad_row_limit import MOST_SHOWN
+from spark_kafka_sink.record.refused_rows import RowErrorKind
 from spark_kafka_sink.spark.sink.bad_rows import BadRow, bad_rows_of
 from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
 from spark_kafka_sink.spark.sink.dry_run import (
-    MAX_MESSAGE_BYTES,
     SIDES,
     TASK_COLUMN,
     Measured,
@@ -256,12 +256,12 @@ def without_too_large(written: Written, task: int, records: list[TooLargeRecord]
         )
     earlier = written.bad_rows
     counts = Counter({} if earlier is None else dict(earlier.counts))
-    counts[MAX_MESSAGE_BYTES] += len(records)
+    counts[RowErrorKind.SIZE.value] += len(records)
     found = [
         BadRow(
             task,
             record.row or 0,
-            MAX_MESSAGE_BYTES,
+            RowErrorKind.SIZE.value,
             record.topic_partition.topic,
             str(record.error),
         )

@@ -67,7 +67,17 @@ class BadBatch(NamedTuple):
     batch: pa.RecordBatch
     columns: RecordColumns
     #: Instead of keys and values that could not be encoded.
-    payloads: Sequence[RefusedPayloads]
+    payloads: Sequence[RefusedPayloads] = ()
+    #: The number of each row of the batch, if they are not consecutive ones from `first_row` on.
+    numbers: Int64Array | None = None
+    #: The topic of all rows, if a column does not name it.
+    topic: str | None = None
+
+    def places_of(self, rows: Int64Array) -> Int64Array:
+        """Return where rows are in the batch, by their numbers."""
+        if self.numbers is None:
+            return rows - self.first_row
+        return np.searchsorted(self.numbers, rows)
 
 
 class BadRowTable:
@@ -98,11 +108,11 @@ class BadRowTable:
     def add(self, bad: BadBatch) -> None:
         """Add the rows of a batch."""
         rows, reasons = self._rows_of(bad)
-        places = rows - bad.first_row
+        places = bad.places_of(rows)
         self.count += rows.size
         self._rows.append(rows)
         self._reasons.append(reasons)
-        self._topic_indexes.append(self._topics_of(bad.batch, places))
+        self._topic_indexes.append(self._topics_of(bad, places))
         if not self._has_letters:
             return
         self._timestamps.append(bad.columns.timestamp[places])
@@ -176,9 +186,12 @@ class BadRowTable:
         self._refusals.append(refusal)
         return len(self._refusals) - 1
 
-    def _topics_of(self, batch: pa.RecordBatch, places: Int64Array) -> Int64Array:
+    def _topics_of(self, bad: BadBatch, places: Int64Array) -> Int64Array:
         if self._topic is not None:
             return np.zeros(places.size, np.int64)
+        if bad.topic is not None:
+            return np.full(places.size, self._topic_index(bad.topic))
+        batch = bad.batch
         column = batch.schema.get_field_index("topic")
         if column < 0 or pa.types.is_null(batch.column(column).type):
             return np.full(places.size, self._topic_index(None))
@@ -235,12 +248,13 @@ class LetterBuilder:
     def __init__(
         self,
         topic: str,
-        most_bytes: int,
+        most_bytes: Callable[[int], int],
         headers_of: Callable[[Refusal, int, str | None], list[Header]],
         truncated: str,
     ) -> None:
         """Set the topic of the letters, and how many bytes each has at most.
 
+        `most_bytes` returns that for the size of the largest key, value and headers of a letter.
         `headers_of` returns the headers that say what is wrong with a row for a topic; rows with
         the same refusal, topic and number of digits have the same ones. Each letter has the number
         of its row in some of them. If something of a letter was cut, the header `truncated` says
@@ -249,8 +263,7 @@ class LetterBuilder:
         self._topic = topic
         self._headers_of = headers_of
         self._truncated = truncated
-        #: For everything but the headers that are always there.
-        self._room = most_bytes - len(truncated) - _HEADER_OVERHEAD - _TRUNCATED_BYTES
+        self._most_bytes = most_bytes
 
     def letters(self, bad: BadRowTable) -> RecordColumns:
         """Return the letters of bad rows, in their order."""
@@ -266,8 +279,12 @@ class LetterBuilder:
             template_of[letters] = len(templates)
             templates.append(_Template.of(headers, int(digits[first])))
         contents = _Contents(bad.headers(), bad.keys(), bad.values())
-        room = self._room - np.array([template.size for template in templates])[template_of]
-        too_large = np.flatnonzero(contents.sizes() > room)
+        sizes = contents.sizes()
+        # For everything but the headers that are always there.
+        most = self._most_bytes(int(sizes.max()))
+        most -= len(self._truncated) + _HEADER_OVERHEAD + _TRUNCATED_BYTES
+        room = most - np.array([template.size for template in templates])[template_of]
+        too_large = np.flatnonzero(sizes > room)
         if too_large.size:
             contents, cuts = contents.limited(too_large, room[too_large])
             which, numbers = np.unique(

@@ -239,19 +239,12 @@ class _Writer:
             first_row=self._rows,
             refused=None if bad_rows is None else bad_rows.refused,
         )
-        if self._producer is None:
-            begun = self._clock()
-            self._producer = self._producers.take()
-            self._measured_before = self._producer.begin_metrics_period()
-            if self._pacer is not None:
-                self._pacer.begin()
-            self._fixed_seconds += self._clock() - begun
-            self._sample_keys(self._producer)
+        producer = self._producer or self._take_producer()
         try:
             if bad_rows is None:
-                self._producer.append(columns, first_row=self._rows)
+                producer.append(columns, first_row=self._rows)
             else:
-                bad_rows.append(self._producer, batch, columns, self._rows, self._missing_topics)
+                bad_rows.append(producer, batch, columns, self._rows, self._missing_topics)
         except KafkaTimeoutError as error:
             if self._topic is None and _is_of_unknown_topic(error):
                 named = _with_row(error, columns, self._rows, self._config)
@@ -265,6 +258,18 @@ class _Writer:
 
             raise about_row(error, columns, self._rows) from error.__cause__
         self._rows += batch.num_rows
+
+    def _take_producer(self) -> KafkaProducer:
+        begun = self._clock()
+        self._producer = producer = self._producers.take()
+        self._measured_before = producer.begin_metrics_period()
+        if self._bad_rows is not None:
+            producer.set_refused_aside(is_on=True)
+        if self._pacer is not None:
+            self._pacer.begin()
+        self._fixed_seconds += self._clock() - begun
+        self._sample_keys(producer)
+        return producer
 
     def _missing_topics(self, error: KafkaTimeoutError, columns: RecordColumns) -> set[str]:
         """Return the topics that do not exist, if that is what an error is about."""
@@ -301,17 +306,20 @@ class _Writer:
         if self._producer is None:
             return Written(0, (), MetricsSnapshot(), paced_seconds=paced_seconds)
         begun = self._clock()
-        if self._bad_rows is not None:
-            self._bad_rows.write_letters(self._producer)
+        bad = self._bad_rows
+        if bad is not None:
+            bad.write_letters(self._producer)
         if self._pacer is None:
             self._producer.flush()
         else:
             # The tasks that go on must know what this one has sent.
             self._pacer.settle(self.flush)
+        while bad is not None and bad.take_refused(self._producer):
+            bad.write_letters(self._producer)
+            self._producer.flush()
         acks = self._producer.take_acks()
         metrics = self._producer.metrics_snapshot().since(self._measured_before)
         acknowledged = sum(partition.records for partition in acks.values())
-        bad = self._bad_rows
         rows = self._rows if bad is None else self._rows - bad.count
         written = rows if bad is None else rows + bad.letters
         if acknowledged != written:
@@ -321,6 +329,8 @@ class _Writer:
             )
         bad_rows = None if bad is None else bad.finish()
         producer, self._producer = self._producer, None
+        if bad is not None:
+            producer.set_refused_aside(is_on=False)
         if self._sample is not None:
             producer.sample_keys(None)
         self._producers.finished(producer)

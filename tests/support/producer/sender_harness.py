@@ -14,6 +14,7 @@ from spark_kafka_sink.producer.batch.batch_compression import (
     WorkOutcome,
 )
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
+from spark_kafka_sink.producer.batch.set_aside import SetAsideTray
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies
 from spark_kafka_sink.producer.sending.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.sending.sender import Sender
@@ -95,6 +96,8 @@ class SenderHarness:
             transaction_manager=self.manager,
             guarantee_order=self.config.max_in_flight_requests_per_connection == 1,
         )
+        #: The rows that brokers refuse for themselves, once it is open.
+        self.tray = SetAsideTray()
         self.too_large: list[tuple[str, int]] = []
         #: The jobs that the worker has not run yet.
         self.jobs: list[tuple[Callable[[], Any], Callable[[WorkOutcome], None]]] = []
@@ -119,6 +122,7 @@ class SenderHarness:
             latencies=self.latencies,
             listener=self,
             clock=lambda: self.now,
+            tray=self.tray,
         )
 
     def __enter__(self) -> Self:
@@ -199,7 +203,10 @@ class SenderHarness:
 
     def add(self, partition: int = 0, *, records: int = 1) -> ProducerBatch:
         """Add a batch to the queue, as a producer does after closing one."""
-        added = batch(partition, records=records, created_at=self.now)
+        return self.enqueue(batch(partition, records=records, created_at=self.now))
+
+    def enqueue(self, added: ProducerBatch) -> ProducerBatch:
+        """Add a batch to the queue, and return it."""
         if self.manager is not None:
             self.manager.maybe_add_partition(added.topic_partition)
         self.accumulator.enqueue(added)

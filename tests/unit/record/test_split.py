@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
-from spark_kafka_sink.record.default_record import split_payload
+from spark_kafka_sink.record.default_record import divide_payload, split_payload
 from tests.support.record.kernel_batches import Written, columns_of, write_records
 from tests.support.record.plain_batches import PlainRecord
 
@@ -122,3 +124,21 @@ def test_a_negative_length_is_corrupt():
     written = write_records(columns_of([PlainRecord()]))
     with pytest.raises(CorruptRecordError, match="does not fit"):
         split(written._replace(payload=b"\x01" + written.payload[1:]), 10)
+
+
+def test_a_payload_is_divided_into_two_batches():
+    """Each record is in one of them, in order, with its content and its timestamp."""
+    rows = [PlainRecord(value=bytes([n]), timestamp=[3, 1, 4, 1][n]) for n in range(4)]
+    written = write_records(columns_of(rows))
+    for mask in product((True, False), repeat=4):
+        parts = divide_payload(
+            written.payload,
+            record_count=4,
+            base_timestamp=written.base_timestamp,
+            taken={n for n in range(4) if mask[n]},
+        )
+        for part, is_taken in zip(parts, (True, False), strict=True):
+            chosen = [row for row, is_in in zip(rows, mask, strict=True) if is_in is is_taken]
+            assert len(chosen) == part.record_count
+            if chosen:
+                assert write_records(columns_of(chosen)) == part

@@ -6,7 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.producer.batch.producer_batch import MAX_PIECES, BatchRows, RowHistory
+from spark_kafka_sink.producer.batch.producer_batch import (
+    MAX_PIECES,
+    BatchRows,
+    KnownRows,
+    RowHistory,
+)
 from tests.support.producer.gatherer_harness import GathererHarness
 from tests.support.record.record_columns import columns
 
@@ -33,6 +38,44 @@ def test_every_record_of_every_batch_is_found(pieces, data):
         rows = [first_row + n for n in range(begin, len(slots)) if slots[n] == slot]
         found = [history.row_of(slot, begin, index) for index in range(len(rows) + 1)]
         assert [*rows, None] == found
+
+
+@given(
+    st.lists(st.lists(st.integers(-1, 2), min_size=1, max_size=9), min_size=1, max_size=5),
+    st.data(),
+)
+def test_all_rows_of_a_batch_are_found(pieces, data):
+    """They are the ones that are found one by one, even while the last call is still writing."""
+    history = RowHistory(max_rows=data.draw(st.sampled_from([10, 100])))
+    for number, piece in enumerate(pieces):
+        history.begin(history.position, _slots(*piece))
+        if number < len(pieces) - 1 or data.draw(st.booleans()):
+            history.add(history.position, _slots(*piece))
+    position = data.draw(st.integers(0, sum(map(len, pieces)) - 1))
+    whole = BatchRows(history, slot=1, position=position)
+    rows = [row for row in map(whole.row_of, range(45)) if row is not None]
+    for skipped in range(len(rows) + 1):
+        part = whole.behind(skipped)
+        for count in range(1, len(rows) - skipped + 1):
+            assert rows[skipped : skipped + count] == part.numbers(count).tolist()
+        assert part.numbers(len(rows) - skipped + 1) is None
+
+
+def test_rows_without_numbers_are_not_known_as_rows():
+    """Records of `send` have none, and a batch of both kinds has no list of rows."""
+    history = RowHistory()
+    history.add(5, _slots(0, 0))
+    history.add(None, _slots(0))
+    assert [5, 6] == BatchRows(history, 0, 0).numbers(2).tolist()
+    assert BatchRows(history, 0, 0).numbers(3) is None
+
+
+def test_rows_that_are_left_of_a_batch_are_known_by_their_numbers():
+    """They may be split, too."""
+    rows = KnownRows(np.array([3, 7, 8]))
+    assert [3, 7] == rows.numbers(2).tolist()
+    assert (7, 8) == (rows.row_of(1), rows.behind(2).row_of(0))
+    assert rows.is_part
 
 
 def test_rows_of_a_split_batch_are_found_through_its_parts():

@@ -435,7 +435,7 @@ def test_an_interrupt_is_not_swallowed(harness):
 
 def test_rows_lost_by_an_interrupt_are_reported(harness):
     """Rows that an interrupt lost are reported, so that a later flush does not miss them."""
-    harness.builder._history = None
+    harness.builder.history = None
     with pytest.raises(AttributeError):
         _append(harness, b"a")
     [broken] = harness.broken

@@ -165,15 +165,19 @@ def test_bad_rows_are_compared_with_max_errors(broker):
 
 
 def test_records_that_the_topic_refuses_are_found(broker):
-    """A record beyond max.message.bytes ends the write, whatever onError says."""
+    """A record beyond max.message.bytes is a bad row, as for the broker."""
     table = rows_of(["a"] * 3, ["1", "x" * 5_000, "y" * 100])
     options = {"kafka.compression.type": "none", "onError": "skip", "topic": "small"}
     found = check(broker, table, **options).dry_run
     assert {"small": 1_000} == found.max_message_bytes
     assert {0: 2} == by_number(found.rows_by_partition)
-    assert (("max.message.bytes", 1),) == found.bad_rows.counts
+    assert (("size", 1),) == found.bad_rows.counts
     assert [(0, 1)] == [(bad.task, bad.row) for bad in found.bad_rows.first]
-    assert "1 record larger than max.message.bytes of the topic" in found.failures[0]
+    assert () == found.failures
+    without = check(broker, table, **{**options, "onError": "fail"}).dry_run
+    assert ("a row that cannot be written ends it, unless onError is skip or dlq",) == (
+        without.failures
+    )
     assert found.split_batches > 0
     assert "would be refused as larger than max.message.bytes" in found.to_text()
 

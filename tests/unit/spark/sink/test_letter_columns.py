@@ -52,7 +52,7 @@ def letters_of(*batches, most_bytes=10_000, topic="t"):
     bad = BadRowTable(topic, has_letters=True)
     for batch in batches:
         bad.add(batch)
-    made = LetterBuilder("bad", most_bytes, headers_of, "cut").letters(bad)
+    made = LetterBuilder("bad", lambda _: most_bytes, headers_of, "cut").letters(bad)
     assert (("bad",), bad.count) == (made.topics, made.num_rows)
     records = decode_record_batch(write_records(made).batch()).records
     return [
