@@ -63,6 +63,15 @@ class Values(NamedTuple):
     size: int
 
 
+class _StoppedError(Exception):
+    """The schema of a payload cannot be had or read: why, and the offset of its record."""
+
+    def __init__(self, error: KafkaError, offset: int) -> None:
+        super().__init__(error, offset)
+        self.error = error
+        self.offset = offset
+
+
 class PayloadColumns:
     """The columns of one read, and the decoders of its keys and values."""
 
@@ -95,6 +104,13 @@ class PayloadColumns:
         Raises PayloadError for a malformed payload, unless it becomes null, and SchemaRegistryError
         or SchemaError for one whose schema cannot be had or read.
         """
+        try:
+            yield from self._parts(batch, place)
+        except _StoppedError as stopped:
+            raise stopped.error from stopped.error.__cause__
+
+    def _parts(self, batch: Any, place: TopicPartition) -> Iterator[Any]:
+        """Do what `batches` does; `_StoppedError` has the offset of an error of a schema."""
         refused = {side: self._with_id_headers(batch, side, place) for side in self._decoders}
         yield from self._decoded(batch, list(self._decoders), {}, refused, place)
 
@@ -137,24 +153,23 @@ class PayloadColumns:
             first, end = 0, batch.num_rows
             while first < end and size < most_bytes:
                 try:
-                    for part in self.batches(batch.slice(first, end - first), place):
+                    for part in self._parts(batch.slice(first, end - first), place):
                         typed.append(part)
                         first += part.num_rows
                         size += part.nbytes
                         if size >= most_bytes:
                             break
-                except PayloadError as raised:
+                except (PayloadError, _StoppedError) as raised:
+                    error = raised.error if isinstance(raised, _StoppedError) else raised
+                    if error.retriable:
+                        # A registry that is away: to ask it for another id could take minutes.
+                        break
                     # Those before it, among which there may be another one, on the other side.
-                    error = raised
                     end = pc.index(batch.column("offset"), raised.offset).as_py()
-                except KafkaError as raised:
-                    error = raised
-                    break
             if first < batch.num_rows:
-                is_before = isinstance(error, PayloadError) and first < end
-                return Values(
-                    typed, batch.column("offset")[first].as_py(), None if is_before else error, size
-                )
+                next_offset = batch.column("offset")[first].as_py()
+                is_before = error is not None and not error.retriable and first < end
+                return Values(typed, next_offset, None if is_before else error, size)
         return Values(typed, None, None, size)
 
     def _decoded(
@@ -208,9 +223,13 @@ class PayloadColumns:
                 f"{stopped.schema_id}, {side}: {stopped.error}"
             )
             error = stopped.error
-            if not isinstance(error, SchemaRegistryError):
-                raise SchemaError(message) from error
-            raise error.with_message(message) from error
+            named: KafkaError = (
+                error.with_message(message)
+                if isinstance(error, SchemaRegistryError)
+                else SchemaError(message)
+            )
+            named.__cause__ = error
+            raise _StoppedError(named, offset) from error
 
     def _batch(
         self,

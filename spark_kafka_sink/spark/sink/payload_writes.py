@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from spark_kafka_sink.config.format_options import SIDES
 from spark_kafka_sink.errors import SchemaError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import DataType, StructField
 
     from spark_kafka_sink.config.format_options import FormatOptions, Side
     from spark_kafka_sink.config.sink_options import SinkOptions
@@ -38,6 +38,10 @@ logger = logging.getLogger(__name__)
 _MOST_STREAMS: Final = 100
 #: The directory of the files.
 _DIRECTORY: Final = "spark-kafka-sink-schemas"
+
+#: The types of Spark that reach Python as structs of bytes in Spark's own encoding, by their names,
+#: since older versions have none of them.
+_INTERNAL_TYPES: Final = frozenset({"variant", "geometry", "geography"})
 
 # --- on the driver
 
@@ -57,6 +61,12 @@ def schemas_of_write(
 
 def _arrow_type(column: StructField) -> pa.DataType:
     """Return the type of a column as Spark hands it over; raises SchemaError if it cannot."""
+    internal = _internal_type(column.dataType)
+    if internal is not None:
+        raise SchemaError(
+            f"column {column.name!r} has the type {internal}, which has no equivalent in a format "
+            "of keys and values: cast it to string"
+        )
     try:
         kind: pa.DataType = arrow_columns(StructType([column])).field(0).type
     except (PySparkTypeError, ValueError) as error:
@@ -66,6 +76,20 @@ def _arrow_type(column: StructField) -> pa.DataType:
             f"to a Python data source ({error}): cast it"
         ) from error
     return kind
+
+
+def _internal_type(kind: DataType) -> str | None:
+    """Return the first type that Spark hands over as a struct of its own bytes; None without."""
+    if kind.typeName() in _INTERNAL_TYPES:
+        return kind.typeName()
+    parts: list[DataType] = []
+    if isinstance(kind, StructType):
+        parts = [field.dataType for field in kind]
+    elif isinstance(kind, ArrayType):
+        parts = [kind.elementType]
+    elif isinstance(kind, MapType):
+        parts = [kind.keyType, kind.valueType]
+    return next(filter(None, map(_internal_type, parts)), None)
 
 
 class StreamSchemas:

@@ -427,13 +427,36 @@ def test_values_end_before_the_first_malformed_payload_of_both_sides():
     assert ([ROW_ONE], 11, "value") == (rows, offset, error.field)
 
 
-def test_values_end_before_an_error_of_the_registry():
-    """What is decoded together with its record comes again."""
+def test_values_end_before_a_schema_that_cannot_be_used():
+    """Those before it are returned, so that the caller can pass by the record."""
+
+    def writers(schema_id):
+        if schema_id == 1:
+            return LONG
+        raise SchemaRegistryError(f"{schema_id} is forbidden", status=403)
+
+    columns = PayloadColumns(PAIR, {**decoders(), "value": PayloadDecoder(LONG, writers)})
+    forbidden = (text("c"), prefix(2) + b"\x06")
+    rows, offset, error = values(columns, [batch(columns, [ONE, TWO, forbidden, ONE])])
+    place = "topic 'orders', partition 3, offset 12, schema 2, value"
+    assert ([ROW_ONE, ROW_TWO], 12) == (rows, offset)
+    assert (f"{place}: 2 is forbidden", 403) == (str(error), error.status)
+    assert "2 is forbidden" == str(error.__cause__)
+    rows, offset, error = values(columns, [batch(columns, [forbidden, ONE])])
+    assert ([], 10, 403) == (rows, offset, error.status)
+
+
+def test_values_end_before_a_registry_that_is_away():
+    """What is decoded together with its record comes again, and no other id is asked for."""
+    asked = []
 
     def away(schema_id):
-        raise SchemaRegistryError(f"no answer about {schema_id}")
+        asked.append(schema_id)
+        raise SchemaRegistryError(f"no answer about {schema_id}", retriable=True)
 
     columns = PayloadColumns(PAIR, {**decoders(), "value": PayloadDecoder(LONG, away)})
-    rows, offset, error = values(columns, [batch(columns, [ONE, TWO])])
-    place = "topic 'orders', partition 3, offset 10, schema 1, value"
+    other = (text("c"), prefix(2) + b"\x06")
+    rows, offset, error = values(columns, [batch(columns, [other, TWO])])
+    place = "topic 'orders', partition 3, offset 11, schema 1, value"
     assert ([], 10, f"{place}: no answer about 1") == (rows, offset, str(error))
+    assert [1] == asked

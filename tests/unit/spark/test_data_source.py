@@ -14,10 +14,12 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     LongType,
+    MapType,
     NullType,
     StringType,
     StructField,
     StructType,
+    VariantType,
 )
 
 import pyspark_pykafka
@@ -137,6 +139,23 @@ def test_types_that_are_too_deep_for_arrow_are_refused(levels, make):
     assert isinstance(read(levels), KafkaBatchReader)
     with pytest.raises(SchemaError, match="has types within more than 63 others"):
         read(levels + 1)
+
+
+@pytest.mark.parametrize("options", [{"valueFormat": "json"}, {"valueFormat": "avro"}])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda variant: variant,
+        lambda variant: StructType([StructField("a", LongType()), StructField("v", variant)]),
+        lambda variant: MapType(StringType(), ArrayType(variant)),
+    ],
+)
+def test_a_variant_is_refused(cluster, options, make):
+    """Spark hands over its own encoding of it, which no reader of the topic could use."""
+    schema = {} if options["valueFormat"] == "json" else {"valueSchema": '"long"'}
+    columns = StructType([StructField("value", make(VariantType()))])
+    with pytest.raises(SchemaError, match=r"has the type variant, .* cast it to string"):
+        sink(**options, **schema).writer(columns, overwrite=False)
 
 
 def test_a_column_that_spark_cannot_hand_over_is_refused(cluster):
