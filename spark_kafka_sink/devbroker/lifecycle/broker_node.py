@@ -212,6 +212,8 @@ class BrokerNode:
             # All partitions are news for this process.
             partitions = dict.fromkeys(each.id for each in self.image.partitions())
             delta = MetadataDelta(partitions=partitions)
-        outgoing = self.replicas.apply(delta, now)
-        self.lifecycle.ready(now)
-        return outgoing
+            outgoing = self.replicas.apply(delta, now)
+            self.replicas.remove_strays()
+            self.lifecycle.ready(now)
+            return outgoing
+        return self.replicas.apply(delta, now)

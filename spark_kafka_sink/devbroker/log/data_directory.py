@@ -1,4 +1,4 @@
-"""A cluster's data directory: its topics and checkpoints on disk, and the directories of its logs.
+"""A data directory: topics and checkpoints on disk, and the directories of the logs.
 
     .lock                              held while a broker uses the directory
     .kafka_cleanshutdown               exists after a clean shutdown
@@ -19,8 +19,12 @@ the response to a change is sent:
      "broker_configs": {"": {...}, "1": {...}},
      "topics": [{"name": "orders", "id": "<uuid>", "configs": {...}, "replicas": [[1], [1]]}]}
 
+A broker of a cluster that replicates has a directory of its own, with `meta.properties` in place of
+`cluster.json`: the cluster and the broker that it belongs to (`MetaProperties`). The cluster's has
+`metadata.log` (`metadata_log`).
+
 Producer ids below `next_producer_id` may have been assigned. A directory with other files in it but
-no `cluster.json` is rejected, so that no foreign files are mistaken for the cluster's. So is one
+neither of the two is rejected, so that no foreign files are mistaken for the cluster's. So is one
 that another user can change (`private_directory`), or with symbolic links in it. Names that lead to
 paths are validated when they are read, before anything is changed.
 """
@@ -36,8 +40,9 @@ import re
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from spark_kafka_sink.config.properties import parse_properties
 from spark_kafka_sink.devbroker.base.authorizer import Acl
 from spark_kafka_sink.devbroker.base.client_quotas import Quotas, entity_of
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -46,6 +51,7 @@ from spark_kafka_sink.devbroker.base.topic_names import validate_topic_name
 from spark_kafka_sink.devbroker.log import disk
 from spark_kafka_sink.devbroker.log.files import OpenFiles, read_file, replace_file
 from spark_kafka_sink.devbroker.log.log_directory import FileLogDirectory
+from spark_kafka_sink.devbroker.log.metadata_log import MetadataLog
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.acl_codes import (
@@ -73,9 +79,14 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _CLUSTER = "cluster.json"
+_META_PROPERTIES = "meta.properties"
+_META_VERSION = "1"
 _SCHEMAS = "schemas.json"
+_METADATA_LOG = "metadata.log"
 _RESERVE = ".reserve"
 _PARTITION_METADATA = "partition.metadata"
+#: The epoch of a broker that has none, because it does not replicate.
+_NO_EPOCH: Final = -1
 _DELETE_SUFFIX = "-delete"
 _VERSION = 1
 _CHECKPOINT_VERSION = 0
@@ -179,14 +190,23 @@ class StoredCluster:
     scram_users: Mapping[tuple[str, SaslMechanism], ScramCredential] = field(default_factory=dict)
 
 
-class DataDirectory:
-    """A cluster's directory, used by one cluster at a time."""
+class MetaProperties(NamedTuple):
+    """The broker that a directory belongs to (Kafka's meta.properties, version 1)."""
 
-    def __init__(self, path: Path) -> None:
+    cluster_id: str
+    node_id: int
+
+
+class DataDirectory:
+    """The directory of a cluster or of one of its brokers, used by one process at a time."""
+
+    def __init__(self, path: Path, owner: MetaProperties | None = None) -> None:
         """Open and lock the directory, and create it if it does not exist.
 
-        Raises OSError, ConfigError.
+        With an `owner` it is that broker's, and otherwise a cluster's. Raises OSError, and
+        ConfigError if it belongs to another broker.
         """
+        self._identity = _CLUSTER if owner is None else _META_PROPERTIES
         try:
             self.path = path = make_private_directory(path, follow_link=True)
             check_private_files(path, levels=2)
@@ -197,10 +217,11 @@ class DataDirectory:
             ) from error
         self.open_files = OpenFiles()
         self._reserve = Reserve(path / _RESERVE)
-        if not (path / _CLUSTER).exists() and any(entry.name != _LOCK for entry in path.iterdir()):
+        is_new = not (path / self._identity).exists()
+        if is_new and any(entry.name != _LOCK for entry in path.iterdir()):
             raise ConfigError(
-                f"{path} is not empty and has no {_CLUSTER}: use an empty directory, or one that "
-                "the broker created"
+                f"{path} is not empty and has no {self._identity}: use an empty directory, or one "
+                "that the broker created"
             )
         self._lock = disk.open_file(path / _LOCK, create=True)
         try:
@@ -210,23 +231,66 @@ class DataDirectory:
             raise ConfigError(
                 f"{path} is in use by another broker: stop it, or use another directory"
             ) from error
+        if owner is not None:
+            try:
+                self._check_owner(owner)
+            except BaseException:
+                os.close(self._lock)
+                raise
 
     def close(self) -> None:
         """Close all files and release the directory's lock."""
         self.open_files.close_all()
         os.close(self._lock)
 
+    def _check_owner(self, owner: MetaProperties) -> None:
+        """Store the owner of a new directory, or compare that of an existing one."""
+        path = self.path / _META_PROPERTIES
+        content = read_file(path)
+        if content is None:
+            lines = {
+                "cluster.id": owner.cluster_id,
+                "directory.id": base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode(),
+                "node.id": owner.node_id,
+                "version": _META_VERSION,
+            }
+            text = "".join(f"{name}={value}\n" for name, value in lines.items())
+            self._reserve.replace_file(path, text.encode())
+            return
+        try:
+            found = _decode_meta_properties(content)
+        except (ValueError, KeyError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+        if found != owner:
+            raise ConfigError(
+                f"{self.path} belongs to broker {found.node_id} of cluster {found.cluster_id}, and "
+                f"this is broker {owner.node_id} of cluster {owner.cluster_id}: use the directory "
+                "of this broker, or an empty one"
+            )
+
+    def read_clean_shutdown(self) -> int:
+        """Return the epoch of the broker that was shut down cleanly, -1 for none.
+
+        As CleanShutdownFileHandler.read: a marker that cannot be read has none. Raises OSError.
+        """
+        content = read_file(self.path / _CLEAN_SHUTDOWN)
+        try:
+            return int(json.loads(content or b"")["brokerEpoch"])
+        except _MALFORMED:
+            return _NO_EPOCH
+
     def take_clean_shutdown(self) -> bool:
         """Return whether the last shutdown was clean (or there was none), and remove the marker."""
         marker = self.path / _CLEAN_SHUTDOWN
-        clean = marker.exists() or not (self.path / _CLUSTER).exists()
+        clean = marker.exists() or not (self.path / self._identity).exists()
         disk.remove(marker)
         disk.sync_directory(self.path)
         return clean
 
-    def mark_clean_shutdown(self) -> None:
+    def mark_clean_shutdown(self, broker_epoch: int = _NO_EPOCH) -> None:
         """Record that all logs are closed (CleanShutdownFileHandler). Raises OSError."""
-        self._reserve.replace_file(self.path / _CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+        self._reserve.replace_file(self.path / _CLEAN_SHUTDOWN, content.encode())
 
     # The cluster.
 
@@ -295,6 +359,10 @@ class DataDirectory:
     def write_schemas(self, content: bytes) -> None:
         """Store the schemas. Raises OSError."""
         self._reserve.replace_file(self.schemas_path, content)
+
+    def metadata_log(self) -> MetadataLog:
+        """Return the metadata log of a cluster that replicates. Raises OSError."""
+        return MetadataLog(self.path / _METADATA_LOG, self.open_files)
 
     # Logs.
 
@@ -393,6 +461,14 @@ class DataDirectory:
         lines = [str(_CHECKPOINT_VERSION), str(len(offsets))]
         lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
         self._reserve.replace_file(self.path / name, ("\n".join(lines) + "\n").encode())
+
+
+def _decode_meta_properties(content: bytes) -> MetaProperties:
+    properties = parse_properties(content.decode("latin-1"))
+    version = properties["version"]
+    if version != _META_VERSION:
+        raise ValueError(f"version {version} is not supported")
+    return MetaProperties(properties["cluster.id"], int(properties["node.id"]))
 
 
 def _decode_cluster(content: dict[str, Any]) -> StoredCluster:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.timers import Timer, Timers
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-    from spark_kafka_sink.devbroker.log.data_directory import StoredCluster
+    from spark_kafka_sink.devbroker.log.data_directory import MetaProperties, StoredCluster
     from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -71,9 +71,18 @@ class LogManager:
     """The logs of all partitions."""
 
     def __init__(
-        self, settings: BrokerSettings, timers: Timers, *, path: Path | None = None
+        self,
+        settings: BrokerSettings,
+        timers: Timers,
+        *,
+        path: Path | None = None,
+        owner: MetaProperties | None = None,
     ) -> None:
+        """Keep logs in memory or in a directory: a cluster's or, with an `owner`, a broker's."""
         self._settings = settings
+        self._owner = owner
+        #: The epoch of the broker that has closed the directory, -1 for none.
+        self.previous_epoch = -1
         self._timers = timers
         self._path = path
         #: The directory, while it is open.
@@ -115,9 +124,10 @@ class LogManager:
         """Lock the directory; return the cluster stored in it. Raises OSError, ConfigError."""
         if self._path is None:
             return None
-        data = DataDirectory(self._path)
+        data = DataDirectory(self._path, self._owner)
         try:
-            stored = data.read_cluster()
+            stored = None if self._owner is not None else data.read_cluster()
+            self.previous_epoch = data.read_clean_shutdown()
             self._recovery_points = data.read_checkpoint(RECOVERY_POINTS)
             self._log_starts = data.read_checkpoint(LOG_STARTS)
             self._cleaner_offsets = data.read_checkpoint(CLEANER_OFFSETS)
@@ -130,7 +140,7 @@ class LogManager:
         self._schedule_checkpoint(now)
         return stored
 
-    def close(self, now: float) -> None:
+    def close(self, now: float, *, broker_epoch: int = -1) -> None:
         """Flush and close every log, and release the directory.
 
         Raises OSError if that fails for any of them; then the next `open` recovers all logs.
@@ -148,7 +158,7 @@ class LogManager:
             if failed is not None:
                 raise failed
             self._checkpoint(data)
-            data.mark_clean_shutdown()
+            data.mark_clean_shutdown(broker_epoch)
         finally:
             self._logs.clear()
             data.close()
@@ -197,6 +207,10 @@ class LogManager:
             interval_ms = self._settings.producer_id_expiration_check_interval_ms
             self._repeat(interval_ms / 1000, self.expire_producers)
         return log
+
+    def existing(self, topic_partition: TopicPartition) -> PartitionLog:
+        """Return a log that was opened."""
+        return self._logs[topic_partition]
 
     def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Delete logs; files that cannot be removed now are removed later."""
@@ -257,6 +271,11 @@ class LogManager:
             if self.data is not None:
                 # The stored recovery point may be after the end of the log now.
                 self._checkpoint(self.data)
+
+    def checkpoint(self) -> None:
+        """Store the recovery points and starts of all logs now. Raises OSError."""
+        if self.data is not None:
+            self._checkpoint(self.data)
 
     def delete_old_segments(self, now: float) -> None:
         """Delete segments that exceed the topics' retention (LogManager.cleanupLogs)."""

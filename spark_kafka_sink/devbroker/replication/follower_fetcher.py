@@ -27,6 +27,8 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import fetch, list_offsets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -70,9 +72,13 @@ class _Followed:
 class FollowerFetcher:
     """The partitions that follow one leader, and the request in flight to it."""
 
-    def __init__(self, node_id: int, settings: ReplicationSettings) -> None:
+    def __init__(
+        self, node_id: int, settings: ReplicationSettings, truncated: Callable[[], None]
+    ) -> None:
+        """Begin without partitions; `truncated` is called when logs were, and may raise OSError."""
         self._node_id = node_id
         self._settings = settings
+        self._truncated = truncated
         self._partitions: dict[TopicIdPartition, _Followed] = {}
         self._in_flight: fetch.FetchRequest | list_offsets.ListOffsetsRequest | None = None
         self._expires_at = _NEVER
@@ -221,6 +227,7 @@ class FollowerFetcher:
                 offset = _offset_to_truncate_to(log, data.diverging_epoch)
                 logger.info("truncating %s to offset %d", key, offset)
                 log.truncate_as_follower(offset, int(now * 1000))
+                self._truncated()
                 return False
             for piece in _pieces(data):
                 log.append_as_follower(memoryview(piece), now_ms=int(now * 1000))
@@ -284,9 +291,11 @@ class FollowerFetcher:
                 followed.missing_offset = None
                 if offset > log.log_end_offset:
                     log.restart_at(offset, now_ms)
+                    self._truncated()
             elif offset < log.log_end_offset:
                 followed.missing_offset = None
                 log.truncate_as_follower(offset, now_ms)
+                self._truncated()
             else:
                 followed.missing_offset = list_offsets.EARLIEST_TIMESTAMP
         except OSError as error:

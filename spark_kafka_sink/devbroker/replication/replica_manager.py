@@ -51,7 +51,7 @@ from spark_kafka_sink.protocol.messages import (
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.metadata.envelope import Request, Response
@@ -83,6 +83,12 @@ class ReplicaLogs(Protocol):
 
     def store_high_watermarks(self, offsets: Mapping[TopicIdPartition, int]) -> None:
         """Store all high watermarks (replication-offset-checkpoint)."""
+
+    def truncated(self) -> None:
+        """Store where logs that were truncated end now. Raises OSError."""
+
+    def remove_others(self, partitions: Collection[TopicIdPartition]) -> None:
+        """Delete the logs of all other partitions."""
 
 
 @dataclass(slots=True)
@@ -271,7 +277,7 @@ class ReplicaManager:
         if partition.leader != NO_LEADER:
             fetcher = self._fetchers.get(partition.leader)
             if fetcher is None:
-                fetcher = FollowerFetcher(self.node_id, self._settings)
+                fetcher = FollowerFetcher(self.node_id, self._settings, self._logs.truncated)
                 self._fetchers[partition.leader] = fetcher
             fetcher.follow(key, hosted.topic, hosted.log, partition.leader_epoch)
 
@@ -351,6 +357,10 @@ class ReplicaManager:
             interval = self._settings.replica_high_watermark_checkpoint_interval
             self._next_checkpoint = now + interval
         return self._finish(now)
+
+    def remove_strays(self) -> None:
+        """Delete the logs of partitions that were moved or deleted while this broker was away."""
+        self._logs.remove_others(self._hosted.keys())
 
     def checkpoint(self) -> None:
         """Store the high watermarks; also done by an orderly shutdown."""

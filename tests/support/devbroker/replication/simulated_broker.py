@@ -81,6 +81,14 @@ class SimulatedDisk:
         """Store all high watermarks."""
         self.high_watermarks = dict(offsets)
 
+    def truncated(self) -> None:
+        """Do nothing: the end of a log is in the log itself."""
+
+    def remove_others(self, partitions: Collection[TopicIdPartition]) -> None:
+        """Delete the logs of all other partitions."""
+        for partition in self.logs.keys() - set(partitions):
+            self.delete(partition)
+
     def fail(self) -> None:
         """Remove what was not flushed, as a power failure does."""
         for log in self.logs.values():

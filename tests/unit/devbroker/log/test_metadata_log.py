@@ -9,6 +9,7 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.log import disk
+from spark_kafka_sink.devbroker.log.data_directory import DataDirectory, StoredCluster
 from spark_kafka_sink.devbroker.log.files import OpenFiles
 from spark_kafka_sink.devbroker.log.metadata_log import MetadataLog
 from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum, StoredRecords
@@ -53,6 +54,17 @@ def test_a_new_log_is_empty(tmp_path):
     path = tmp_path / "metadata.log"
     assert [] == load(path)
     assert 0o600 == path.stat().st_mode & 0o777
+
+
+def test_the_log_is_in_the_directory_of_the_cluster(tmp_path):
+    """Next to the rest of what the cluster stores."""
+    data = DataDirectory(tmp_path / "data")
+    data.write_cluster(StoredCluster(cluster_id="c"))
+    data.metadata_log().append(*FIRST)
+    data.close()
+    data = DataDirectory(tmp_path / "data")
+    assert [FIRST] == data.metadata_log().load()
+    data.close()
 
 
 def test_an_interrupted_append_is_removed(path):
