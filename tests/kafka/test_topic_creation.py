@@ -17,7 +17,7 @@ from tests.support.record.numbered_rows import RowCheck, check_rows, read_number
 from tests.support.record.rows import Row, arrow_batch
 from tests.support.record.text_rows import numbered_batches
 from tests.support.spark.missing_topics import MissingTopics
-from tests.support.spark.refused_rows import refusal_of
+from tests.support.spark.refused_rows import refusal_of, set_aside
 
 
 def test_a_topic_is_created_if_the_broker_allows_it(own_kafka):
@@ -80,14 +80,35 @@ def test_an_invalid_topic_of_a_row_is_reported_with_its_row(kafka, name):
     assert str(error).startswith("row 3: ")
 
 
-def test_a_record_that_is_too_large_for_its_topic_is_reported_with_its_row(kafka):
-    """The error of a task names the row of a record that was alone in its batch."""
-    large, other = (
+def test_rows_that_kafka_refuses_end_the_task_or_are_set_aside(kafka):
+    """The row that is too large, and those without keys, are known by their numbers either way."""
+    large, other, compacted, letters = (
         kafka.create_topic(1, config={"max.message.bytes": "5000"}),
         kafka.create_topic(1),
+        kafka.create_topic(1, config={"cleanup.policy": "compact"}),
+        kafka.create_topic(1, config={"max.message.bytes": "5000"}),
     )
     topics = [other] * 4 + [large] + [other] * 995
     values = [b"v"] * 4 + [bytes(6_000)] + [b"v"] * 995
     error = refusal_of(kafka.bootstrap_servers, topics, values, rows_per_batch=1_000)
     assert (DeliveryError, large, 0) == (type(error), error.topic, error.partition)
     assert str(error).startswith(f"1 record for {large}-0, row 4, was not delivered: ")
+
+    topics[10:20] = [compacted] * 10
+    keys = [None if row in {12, 17} else b"k" for row in range(1_000)]
+    for transactional_id in (None, f"rows-{letters}"):
+        written = set_aside(
+            kafka.bootstrap_servers,
+            topics,
+            values,
+            keys,
+            dlq_topic=letters,
+            transactional_id=transactional_id,
+        )
+        found = {place.topic: acks.records for place, acks in written.acks}
+        assert {other: 989, compacted: 8, letters: 3} == found
+        assert {"size": 1, "broker": 2} == dict(written.bad_rows.counts)
+        first = {bad.row: bad.error for bad in written.bad_rows.first}
+        assert {4, 12, 17} == set(first)
+        assert "MESSAGE_TOO_LARGE" in first[4]
+        assert "Compacted topic cannot accept message without key" in first[12]

@@ -31,3 +31,19 @@ class ProducerOfTask:
     def failed(self, producer: KafkaProducer) -> None:
         """Close the producer."""
         close_quietly(producer)
+
+
+class TransactionOfTask(ProducerOfTask):
+    """The same with a transaction, which is committed after a write that succeeds."""
+
+    def take(self) -> KafkaProducer:
+        """Start a producer, and a transaction."""
+        producer = super().take()
+        producer.init_transactions()
+        producer.begin_transaction()
+        return producer
+
+    def finished(self, producer: KafkaProducer) -> None:
+        """Commit, and close the producer."""
+        producer.commit_transaction()
+        super().finished(producer)

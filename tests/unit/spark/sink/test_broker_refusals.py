@@ -26,7 +26,7 @@ from spark_kafka_sink.spark.sink.broker_refusals import refused_batch
 from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
 from tests.support.producer.sending import records_of
-from tests.support.spark.task_producers import ProducerOfTask
+from tests.support.spark.task_producers import ProducerOfTask, TransactionOfTask
 from tests.unit.spark.sink.test_bad_rows import HEADERS, config_of
 
 DLQ = "bad"
@@ -43,22 +43,6 @@ def broker():
     ):
         admin.create_topics([NewTopic(TOPIC, 2, configs={"cleanup.policy": "compact"})])
         yield started
-
-
-class Transaction(ProducerOfTask):
-    """A task's producer in a transaction, which is committed after a write that succeeds."""
-
-    def take(self):
-        """Start a producer, and a transaction."""
-        producer = super().take()
-        producer.init_transactions()
-        producer.begin_transaction()
-        return producer
-
-    def finished(self, producer):
-        """Commit, and close the producer."""
-        producer.commit_transaction()
-        super().finished(producer)
 
 
 def write(
@@ -79,7 +63,7 @@ def write(
     options = OnErrorOptions(ErrorLimit.parse(limit), dlq)
     return write_rows(
         table.to_batches(rows),
-        producers=(Transaction if in_transaction else ProducerOfTask)(config),
+        producers=(TransactionOfTask if in_transaction else ProducerOfTask)(config),
         topic=topic,
         config=config,
         bad_rows=BadRowWriter(options, RowOrigin(3, "query", 7), config, topic),
