@@ -154,6 +154,15 @@ def test_a_batch_may_become_several(most_bytes):
     assert [17] == [number for number, row in enumerate(result) if row["decodeError"]]
 
 
+def test_what_is_read_is_what_errors_need():
+    """They need offsets and headers, and the columns of malformed payloads both sides."""
+    schema = pa.schema([("value", pa.int64()), ("offset", pa.int64())])
+    columns = PayloadColumns(schema, {"value": decoders()["value"]})
+    assert ["value", "offset", "headers"] == columns.raw_schema.names
+    columns = PayloadColumns(schema, {"value": decoders()["value"]}, OnDecodeError.NULL)
+    assert ["value", "offset", "headers", "key"] == columns.raw_schema.names
+
+
 def test_columns_of_malformed_payloads_are_added_or_selected():
     """They follow the others unless they are named; one that is named twice is refused."""
     given = FormatArguments(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.format_arguments import FormatArguments
+from spark_kafka_sink.config.format_options import Framing
 from spark_kafka_sink.errors import KafkaError, PayloadError
-from spark_kafka_sink.formats.payload_encoder import encoded, text_of, texts_of
-from spark_kafka_sink.formats.payload_schemas import schemas_to_write
+from spark_kafka_sink.formats.payload_encoder import PayloadEncoder, encoded, text_of, texts_of
+from spark_kafka_sink.formats.payload_schemas import PayloadSchema, schemas_to_write
 from spark_kafka_sink.record.refused_rows import RefusedRows, RowErrorKind
 
 COLOR = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
@@ -58,6 +60,23 @@ def kept(refused, side):
 
 def row(number, color="RED"):
     return {"id": number, "color": color}
+
+
+@pytest.mark.parametrize(
+    ("framing", "schema", "expected"),
+    [
+        (Framing.CONFLUENT, PayloadSchema('"long"', schema_id=42), b"\0\0\0\0\x2a\2"),
+        # So that a dry run finds the same errors, such as payloads that are too large.
+        (Framing.CONFLUENT, PayloadSchema('"long"', subject="orders-value"), b"\0\0\0\0\0\2"),
+        (Framing.CONFLUENT, PayloadSchema('"long"'), b"\2"),
+        (Framing.NONE, PayloadSchema('"long"', schema_id=42), b"\2"),
+    ],
+)
+def test_the_id_of_the_schema_is_before_the_value(framing, schema, expected):
+    """Without a registry or a framing there is none; a dry run has none yet, and writes 0."""
+    [side] = FormatArguments(value_format="avro", value_schema='"long"').of_write().formats.sides
+    encoder = PayloadEncoder(replace(side, framing=framing), schema, pa.int64())
+    assert [expected] == encoder.encode(pa.array([1])).to_pylist()
 
 
 def test_bad_rows_are_set_aside():

@@ -242,11 +242,12 @@ def test_the_first_of_two_references_of_a_name_counts(registry, client):
         "/schemas/ids/7": {"schema": "top", "references": both},
         "/subjects/b/versions/1?deleted=true": by_version(1, 1, "b", references=[refers("d")]),
         "/subjects/c/versions/1?deleted=true": by_version(
-            2, 1, "c", references=[refers("d", version=2), refers("other name", "b")]
+            2, 1, "c", references=[refers("d", version=2), refers("other name", "b"), refers("e")]
         ),
         "/subjects/d/versions/1?deleted=true": by_version(3, 1, "d"),
+        "/subjects/e/versions/1?deleted=true": by_version(4, 1, "e"),
     }
-    assert ["d", "b", "c"] == [each.text for each in client.schema_by_id(7).dependencies]
+    assert ["d", "b", "e", "c"] == [each.text for each in client.schema_by_id(7).dependencies]
 
 
 def test_a_reference_is_in_the_context_of_its_schema(registry, client):

@@ -174,6 +174,7 @@ def test_the_last_url_of_the_last_round_gives_the_error(registry):
 @pytest.mark.parametrize(
     ("status", "code", "advice"),
     [
+        (300, None, "redirects are not followed, since they could lead the credentials elsewhere"),
         (401, 401, "check the credentials: schema.registry.basic.auth.user.info or "),
         (403, 40301, "the credentials do not permit this: ask whoever runs the registry"),
         (404, 40401, "check the name of the subject, or register a schema under it"),

@@ -289,6 +289,17 @@ def test_no_more_than_twice_the_limit_is_allocated(schema, payload):
     assert 2 * 4_000_000 + 10_000 >= pool.max_memory()
 
 
+def test_what_is_expected_of_other_rows_counts_as_allocated():
+    """A text does not grow to the double if room for many rows was allocated before."""
+    schema = record(*((name, "string") for name in "abcde"))
+    rows = [text(b"a" * 33_000) + b"\0" * 4] * 120 + [b"\0" * 5] * 50_000
+    payloads = pa.array(rows, pa.binary())
+    with counted_memory() as pool:
+        outputs = [len(each.values) for each in Decoder(plan(schema), 4_000_000).decode(payloads)]
+    assert len(rows) == sum(outputs)
+    assert 2 * 4_000_000 + 10_000 >= pool.max_memory()
+
+
 @pytest.mark.parametrize(
     ("schema", "before", "behind", "value"),
     [
@@ -344,6 +355,7 @@ def test_the_limit_of_an_output_is_below_a_gibibyte(most):
     """Offsets have 32 bits."""
     with pytest.raises(ValueError, match=f"most_bytes is a number from 1 to 2.30 - 1, not {most}"):
         Decoder(plan("int"), most_bytes=most)
+    assert Decoder(plan("int"), most_bytes=2**30 - 1)
 
 
 PATHS = record(

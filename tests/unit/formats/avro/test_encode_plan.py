@@ -80,7 +80,12 @@ def logical(kind, name):
         (pa.date32(), logical("int", "time-millis"), r"date32\[day\]"),
         (pa.duration("us"), logical("long", "timestamp-micros"), r"duration\[us\]"),
         (pa.month_day_nano_interval(), "long", "month_day_nano_interval"),
-        (pa.string(), record(("a", "int")), "the schema record shop.Order, which needs a struct"),
+        (
+            pa.string(),
+            record(("a", "int")),
+            "the schema record shop.Order, which needs a struct. Cast the column, or use",
+        ),
+        (pa.binary(), "long", "which does not have all its values. Cast the column, or use"),
         (
             pa.binary(),
             record(("a", "int")),

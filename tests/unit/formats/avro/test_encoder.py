@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.errors import PayloadError
+from spark_kafka_sink.errors import PayloadError, SchemaError
 from spark_kafka_sink.formats.avro.decoder import Decoder
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder
@@ -54,6 +54,29 @@ def encode(schema, array, prefix=b"", **options):
     """Return the payloads of an array by a schema that is given as a value of JSON."""
     parsed = parse_schema(json.dumps(schema))
     return Encoder(make_encode_plan(parsed, array.type), **options).encode(array, prefix)
+
+
+@pytest.mark.parametrize(
+    ("kind", "union", "expected"),
+    [
+        (pa.int32(), ["null", "int", "long"], b"\2\2"),
+        (pa.int32(), ["long", "int", "null"], b"\2\2"),
+        (pa.int64(), ["null", "int", "long"], b"\4\2"),
+        (pa.uint32(), ["null", "int", "long"], b"\4\2"),
+        (pa.int16(), ["float", "double"], b"\0\0\0\x80\x3f"),
+        (pa.float32(), ["double", "float"], b"\2\0\0\x80\x3f"),
+        (pa.float64(), ["float", "double"], b"\2" + struct.pack("<d", 1)),
+    ],
+)
+def test_a_number_is_written_as_the_narrowest_of_a_union(kind, union, expected):
+    """It is the first type that has all values of the column's, in any order of the branches."""
+    assert [expected] == encode(union, pa.array([1], kind)).to_pylist()
+
+
+def test_a_number_is_no_member_of_other_unions():
+    """Those need a struct, whatever other type they have beside that of the number."""
+    with pytest.raises(SchemaError, match="needs a struct of member0, member1"):
+        encode(["int", "string"], pa.array([1], pa.int32()))
 
 
 def oracle(case):
@@ -409,6 +432,20 @@ def test_a_timestamp_is_cut_off_towards_the_past(unit, name, number, written):
     schema = logical("long", name) if name else "long"
     array = pa.array([number], pa.timestamp(unit, "UTC"))
     assert encode("long", pa.array([written])).to_pylist() == encode(schema, array).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("number", "written"),
+    [((2**63 - 1) // 1000, 2**63 - 1 - 807), (-(2**63) // 1000 + 1, -(2**63) + 808)],
+)
+def test_a_timestamp_is_written_if_its_unit_has_it(number, written):
+    """The last one has less than a millisecond to the end of a long."""
+    schema, kind = logical("long", "timestamp-micros"), pa.timestamp("ms", "UTC")
+    expected = encode("long", pa.array([written])).to_pylist()
+    assert expected == encode(schema, pa.array([number], kind)).to_pylist()
+    beyond = number + (1 if number > 0 else -1)
+    with pytest.raises(PayloadError, match="does not fit into long"):
+        encode(schema, pa.array([beyond], kind))
 
 
 def test_the_first_member_that_is_set_is_written():

@@ -61,6 +61,19 @@ def doubled(leaf, times=30, prefix="R"):
     return schema
 
 
+def test_parts_that_need_no_operation_are_counted_too(monkeypatch):
+    """A record that is skipped may have many fields without bytes, and be there very often."""
+    monkeypatch.setattr("spark_kafka_sink.formats.avro.plan._MOST_VISITS", 20)
+
+    def skipped(fields):
+        many = record("M", ("x", "int"), *((f"n{number}", "null") for number in range(fields)))
+        return plan(record("T", ("skipped", many)), record("T"))
+
+    # The record, the field, its record, and the fields of that.
+    assert skipped(16).program
+    assert skipped(17) == "Avro: the schema has more than 20 parts"
+
+
 @pytest.mark.parametrize(
     "leaf",
     [

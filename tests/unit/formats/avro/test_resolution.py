@@ -52,6 +52,19 @@ def enum(*symbols, name="E", **properties):
     return {"type": "enum", "name": name, "symbols": symbols, **properties}
 
 
+def test_branches_of_equivalent_unions_belong_together_by_their_positions():
+    """Namespaces make no difference, where names would lead both to one branch."""
+    writer, reader = (
+        [record(field("a", "int"), name=f"{space}.R") for space in spaces]
+        for spaces in (("a", "b"), ("c", "d"))
+    )
+    rows = read(writer, reader, b"\0\2", b"\2\4")
+    assert [
+        {"member0": {"a": 1}, "member1": None},
+        {"member0": None, "member1": {"a": 2}},
+    ] == rows
+
+
 @pytest.mark.parametrize(
     ("writer", "reader", "payload", "value"),
     [

@@ -266,6 +266,26 @@ def test_a_reference_that_is_not_json_is_named_as_such():
         parse_schema('"int"', ["}"])
 
 
+def test_sizes_and_precisions_are_ints():
+    """As in Java: a larger size is refused, and a decimal of a larger precision is none."""
+    most = 2**31 - 1
+    assert Fixed("F", most) == parse({"type": "fixed", "name": "F", "size": most})
+    with pytest.raises(SchemaError, match="the size of F is a number of bytes, not 2147483648"):
+        parse({"type": "fixed", "name": "F", "size": most + 1})
+    kinds = [{"type": "bytes", "logicalType": "decimal", "precision": most + n} for n in (0, 1)]
+    assert [DecimalType(most, 0), None] == [parse(kind).logical for kind in kinds]
+
+
+def test_an_error_has_the_path_of_the_part():
+    """It consists of the fields, branches, items and values on the way."""
+    wrong = [{"type": "array", "items": {"type": "map", "values": record(field("c", "lnog"))}}]
+    with pytest.raises(SchemaError) as refused:
+        parse(record(field("a", record(field("b", wrong), name="Q")), name="P"))
+    assert (
+        "Avro schema, a.b[0].items.values.c: the type 'lnog' is not defined; the nearest is 'long'"
+    ) == str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [

@@ -163,6 +163,23 @@ def test_an_error_shows_the_beginning_of_a_long_value(kind, value, reason):
     assert {n: f"value.a: {reason.format(each)}" for n, each in enumerate((whole, cut))} == problems
 
 
+@pytest.mark.parametrize(
+    ("kind", "last", "beyond"),
+    [
+        ("timestamp_ntz", "2024-01-02T23:00:00", "2024-01-02T24:00:00"),
+        ("timestamp_ntz", "2024-01-02T00:59:00", "2024-01-02T00:60:00"),
+        ("timestamp_ntz", "2024-01-02T00:00:59", "2024-01-02T00:00:60"),
+        ("timestamp", "2024-01-02T00:00:00+18:00", "2024-01-02T00:00:00+18:01"),
+        ("timestamp", "2024-01-02T00:00:00-17:59", "2024-01-02T00:00:00-17:60"),
+    ],
+)
+def test_a_time_that_no_clock_shows_is_refused(kind, last, beyond):
+    """The last one of each part is read, the next one is not."""
+    rows, problems = decode(f"a {kind}", [f'{{"a":"{text}"}}' for text in (last, beyond)])
+    assert [True, False] == [row is not None for row in rows]
+    assert problems[1].startswith(f"a: '{beyond}' is not a {kind} (2024-12-31T")
+
+
 def test_an_error_shows_the_beginning_of_what_is_left():
     """It is cut behind 20 characters."""
     _, problems = decode("a int", [f"{{}}{'x' * 20}", f"{{}}{'x' * 21}"])

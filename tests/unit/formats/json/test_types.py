@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import permutations
 
 import pyarrow as pa
 import pytest
@@ -150,6 +152,15 @@ def test_a_part_of_a_type_may_be_read():
     ]:
         with pytest.raises(SchemaError, match=problem):
             narrowed(KIND, parse_type(ddl), "value")
+    kinds = [
+        pa.int64(),
+        parse_type("id bigint"),
+        parse_type("array<int>"),
+        parse_type("map<string,int>"),
+    ]
+    for kind, asked in permutations(kinds, 2):
+        with pytest.raises(SchemaError, match=f"column 'value' is {re.escape(str(asked))}, but"):
+            narrowed(kind, asked, "value")
 
 
 def test_a_type_of_arrow_is_read_as_the_one_of_json():
