@@ -24,7 +24,13 @@ from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import (
     BrokerState,
     LifecycleSettings,
 )
-from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER, Envelope
+from spark_kafka_sink.devbroker.lifecycle.forwarder import Forwarder, ForwardingSettings
+from spark_kafka_sink.devbroker.metadata.envelope import (
+    CONTROLLER,
+    Envelope,
+    ForwardedRequest,
+    ForwardedResponse,
+)
 from spark_kafka_sink.devbroker.metadata.image import (
     NOTHING_APPLIED,
     MetadataDelta,
@@ -60,6 +66,7 @@ class NodeSettings:
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     metadata: MetadataFetchSettings = field(default_factory=MetadataFetchSettings)
+    forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
 
 
 class BrokerNode:
@@ -97,6 +104,7 @@ class BrokerNode:
         )
         self.lifecycle = BrokerLifecycle(identity, settings.lifecycle)
         self._fetcher = MetadataFetcher(self.node_id, self.image, nodes, settings.metadata)
+        self._forwarder = Forwarder(self.node_id, self._numbers, settings.forwarding)
         self._metadata_number = _NONE
         self._lifecycle_number = _NONE
         #: Whether this process has read its own registration.
@@ -108,6 +116,7 @@ class BrokerNode:
         return min(
             self.lifecycle.deadline,
             self._fetcher.deadline,
+            self._forwarder.deadline,
             self.replicas.deadline,
             self.controller.deadline,
         )
@@ -124,6 +133,11 @@ class BrokerNode:
             outgoing += self.replicas.tick(now)
         return self._send(outgoing, now)
 
+    def forward(self, envelope: Envelope, request: ForwardedRequest, now: float) -> list[Envelope]:
+        """Send a client's request to the controller; its response goes back to the envelope."""
+        self._forwarder.forward(envelope, request, now)
+        return self._send([], now)
+
     def handle(self, envelope: Envelope, now: float) -> list[Envelope]:
         """Handle a message."""
         outgoing = self.controller.handle(envelope, now)
@@ -139,6 +153,8 @@ class BrokerNode:
                 outgoing = []
             case FetchMetadataResponse() as response:
                 outgoing = self._fetched(envelope, response, now)
+            case ForwardedResponse() as response:
+                outgoing = self._forwarder.handle(envelope.correlation_id, response, now)
             case _:
                 outgoing = self.replicas.handle(envelope, now)
         return self._send(outgoing, now)
@@ -153,6 +169,7 @@ class BrokerNode:
             self._metadata_number = _NONE
             self._fetcher.fail(now)
         else:
+            self._forwarder.fail(correlation_id, now)
             outgoing = self.replicas.failed(correlation_id, now)
         return self._send(outgoing, now)
 
@@ -173,7 +190,7 @@ class BrokerNode:
     # Between the cores.
 
     def _send(self, outgoing: list[Envelope], now: float) -> list[Envelope]:
-        """Add what the lifecycle and the fetcher ask; send what is for the controller to it."""
+        """Add what the other cores ask; send what is for the controller to it."""
         fetch = self._fetcher.next_request(now)
         if fetch is not None:
             self._metadata_number = next(self._numbers)
@@ -185,6 +202,7 @@ class BrokerNode:
         if request is not None:
             self._lifecycle_number = next(self._numbers)
             outgoing.append(Envelope(self.node_id, CONTROLLER, self._lifecycle_number, request))
+        outgoing += self._forwarder.outgoing(now)
         controller_id = self._fetcher.controller_id
         return [
             each._replace(receiver=controller_id) if each.receiver == CONTROLLER else each
@@ -202,6 +220,7 @@ class BrokerNode:
         delta = self._fetcher.handle(envelope.sender, response, now, is_expected=is_expected)
         if self._fetcher.controller_id != known:
             self.lifecycle.controller_changed(now)
+            self._forwarder.controller_changed(now)
         if delta is None:
             return []
         if not self._knows_itself:

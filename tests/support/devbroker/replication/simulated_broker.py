@@ -14,6 +14,7 @@ from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import (
     LifecycleSettings,
 )
 from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode, NodeSettings
+from spark_kafka_sink.devbroker.lifecycle.forwarder import ForwardingSettings
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.metadata.metadata_fetcher import MetadataFetchSettings
 from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
@@ -42,6 +43,7 @@ SETTINGS = NodeSettings(
         unclean_leader_election_interval=0.5,
     ),
     lifecycle=LifecycleSettings(heartbeat_interval=0.15, session_timeout=0.6, resend_backoff=0.02),
+    forwarding=ForwardingSettings(request_timeout=0.5, retry_backoff=0.05),
     metadata=MetadataFetchSettings(max_wait=0.15, request_timeout=0.5, retry_backoff=0.04),
 )
 LEASE = 0.6

@@ -24,7 +24,11 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.metadata.envelope import Envelope
+from spark_kafka_sink.devbroker.metadata.envelope import (
+    Envelope,
+    ForwardedRequest,
+    ForwardedResponse,
+)
 from spark_kafka_sink.devbroker.metadata.quorum import (
     FetchMetadataRequest,
     FetchMetadataResponse,
@@ -72,7 +76,16 @@ if TYPE_CHECKING:
 CLIENT = -2
 PRODUCE_TIMEOUT = 0.6
 _LONGEST_RECOVERY = 6.0
+#: How long a forwarded request may take, with retries, on a slow link, to a paused broker.
+_LONGEST_MOVE_REQUEST = 2.5
 _READ_ALL = 1 << 30
+#: Messages that stand for those of Kafka, and have no format of their own.
+_NOT_ON_WIRE = (
+    FetchMetadataRequest,
+    FetchMetadataResponse,
+    ForwardedRequest,
+    ForwardedResponse,
+)
 REPLICATION_FACTOR = 3
 
 
@@ -120,6 +133,7 @@ class SimulatedCluster:
         self._leaders: dict[tuple[TopicIdPartition, int], int] = {}
         #: Up to where each replica's records were compared.
         self._compared: dict[tuple[int, TopicIdPartition], int] = {}
+        self._move_arrives_by: dict[TopicIdPartition, float] = {}
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._ticking: dict[int, float] = {}
@@ -249,7 +263,7 @@ class SimulatedCluster:
     def _sent(envelope: Envelope) -> Envelope:
         """Encode and decode a message in its latest version."""
         message = envelope.message
-        if isinstance(message, FetchMetadataRequest | FetchMetadataResponse):
+        if isinstance(message, _NOT_ON_WIRE):
             return envelope
         version = message.versions.max
         return envelope._replace(
@@ -321,14 +335,23 @@ class SimulatedCluster:
         """Begin to move the replicas of a partition, unless a move is under way.
 
         A move that replaces another one may never end, as in Kafka: a replica that the first one
-        adds and the second one removes is then both.
+        adds and the second one removes is then both. A request for the last one may still arrive.
         """
         controller = self.controller
-        if controller is None or controller.image.find_partition(key).is_reassigning:
+        if (
+            controller is None
+            or controller.image.find_partition(key).is_reassigning
+            or self.now < self._move_arrives_by.get(key, 0.0)
+        ):
             return
+        self._move_arrives_by[key] = self.now + _LONGEST_MOVE_REQUEST
         partition = ReassignablePartition(partition_index=key.partition, replicas=tuple(replicas))
         topic = ReassignableTopic(name="t", partitions=(partition,))
-        controller.handle(AlterPartitionReassignmentsRequest(topics=(topic,)), self.now)
+        request = AlterPartitionReassignmentsRequest(topics=(topic,))
+        forwarded = ForwardedRequest(request=request, version=request.versions.max)
+        broker = self.random.choice(list(self.brokers.values()))
+        envelope = Envelope(CLIENT, broker.node_id, 0, forwarded)
+        self._after(broker.node_id, broker.forward(envelope, forwarded, self.now))
 
     def produce(self, key: TopicIdPartition, acks: int) -> None:
         """Write a record to the broker that some broker takes for the leader."""

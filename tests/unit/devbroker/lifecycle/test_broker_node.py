@@ -9,6 +9,7 @@ import pytest
 from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import BrokerState
 from spark_kafka_sink.devbroker.metadata.envelope import Envelope
 from spark_kafka_sink.devbroker.metadata.quorum import FetchMetadataResponse, MetadataQuorum
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
@@ -19,7 +20,7 @@ from tests.support.devbroker.replication.simulated_broker import (
     start_broker,
     stop_broker,
 )
-from tests.support.devbroker.replication.simulated_cluster import SimulatedCluster
+from tests.support.devbroker.replication.simulated_cluster import CLIENT, SimulatedCluster
 
 
 @pytest.fixture
@@ -129,3 +130,27 @@ def test_the_controller_passes_its_role_on_when_it_stops(cluster):
     cluster.run(cluster.now + 0.2)
     assert cluster.controller is not None
     assert epoch + 1 == cluster.quorum.controller_epoch
+
+
+def test_any_broker_asks_the_controller_for_a_client(cluster):
+    """The client gets the controller's answer from the broker that it has asked."""
+    cluster.run(cluster.now + 0.5)
+    answers = []
+    receive = cluster.send
+
+    def watch(envelope):
+        if envelope.receiver == CLIENT:
+            answers.append(envelope)
+        receive(envelope)
+
+    cluster.send = watch
+    key = cluster.keys[0]
+    replicas = cluster.controller.image.find_partition(key).replicas
+    moved = [*replicas[1:], replicas[0]]
+    cluster.move(key, moved)
+    cluster.run(cluster.now + 0.2)
+    (answer,) = answers
+    assert ErrorCode.NONE == answer.message.error_code
+    assert ErrorCode.NONE == answer.message.response.error_code
+    cluster.run(cluster.now + 1.0)
+    assert tuple(moved) == cluster.controller.image.find_partition(key).replicas
