@@ -300,7 +300,9 @@ def test_a_running_stream_meets_new_schemas(registered, spark, tmp_path):
         .trigger(availableNow=True)
         .start()
     )
-    with pytest.raises(Exception, match=r"offset 1, schema .* more than .*: field f1.*Start the"):
+    with pytest.raises(
+        Exception, match=r"offset 1, schema .* more than .*: field f1.*start the query"
+    ):
         query.awaitTermination(300)
     assert True is run("restart").awaitTermination(300)
     found = [json.loads(row.json) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
