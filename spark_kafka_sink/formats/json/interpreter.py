@@ -355,7 +355,7 @@ class _Run:
         if (time[5] is not None) != (column.type.tz is not None):
             has = "no time zone" if time[5] is None else "a time zone"
             other = "timestamp_ntz" if time[5] is None else "timestamp"
-            raise MalformedError(f"{shortened(raw, 40)!r} has {has}: read it as {other}, or string")
+            raise MalformedError(f"{raw!r} has {has}: read it as {other}, or string")
         seconds = days * _DAY_SECONDS + hour * 3600 + (minute - offset) * 60 + second
         micros = seconds * 1_000_000 + int((time[4] or "").ljust(6, "0")[:6])
         if micros not in _LONG:

@@ -304,6 +304,18 @@ def test_references_are_limited(registry, client, monkeypatch, limit, value):
     assert 6 == len(registry.asked)
 
 
+def test_a_chain_of_fifty_references_is_the_longest(registry, client):
+    """The error says what the limits are."""
+    registry.script = [(200, {"schema": "top", "references": [refers("s0")]}), *[endless] * 60]
+    with pytest.raises(SchemaRegistryError) as refused:
+        client.schema_by_id(7)
+    assert str(refused.value).endswith(
+        " are more than 1000 schemas, have more than 16777216 characters, or chains longer than "
+        "50: register fewer"
+    )
+    assert 51 == len(registry.asked)
+
+
 # --- threads and processes
 
 

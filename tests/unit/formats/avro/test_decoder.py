@@ -289,6 +289,14 @@ def test_no_more_than_twice_the_limit_is_allocated(schema, payload):
     assert 2 * 4_000_000 + 10_000 >= pool.max_memory()
 
 
+@pytest.mark.parametrize(("schema", "rows"), [("boolean", 500), (["null", "boolean"], 500)])
+def test_a_flag_takes_a_byte_until_it_is_a_bit(schema, rows):
+    """Beside another one for whether it is null, as the value of a payload may be."""
+    payload = b"\1" if schema == "boolean" else b"\2\1"
+    outputs = decode(schema, [payload] * 1200, most_bytes=1000)
+    assert [rows, rows, 1200 - 2 * rows] == [len(output.values) for output in outputs]
+
+
 def test_what_is_expected_of_other_rows_counts_as_allocated():
     """A text does not grow to the double if room for many rows was allocated before."""
     schema = record(*((name, "string") for name in "abcde"))

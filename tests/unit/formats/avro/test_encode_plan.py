@@ -79,6 +79,7 @@ def logical(kind, name):
         (pa.date32(), "long", r"date32\[day\]"),
         (pa.date32(), logical("int", "time-millis"), r"date32\[day\]"),
         (pa.duration("us"), logical("long", "timestamp-micros"), r"duration\[us\]"),
+        (pa.duration("us"), "string", r"duration\[us\]"),
         (pa.month_day_nano_interval(), "long", "month_day_nano_interval"),
         (
             pa.string(),

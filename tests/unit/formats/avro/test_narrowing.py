@@ -97,6 +97,20 @@ def test_a_time_has_the_type_of_spark(kind):
             ),
         ),
         (
+            struct(at=pa.string()),
+            (
+                "column 'value.at' is string, but its schema has time64[us]: read it as it is, and "
+                "cast it afterwards"
+            ),
+        ),
+        (
+            struct(buyer=struct(age=pa.int64())),
+            (
+                "column 'value.buyer.age' is int64, but its schema has int32: read it as it is, "
+                "and cast it afterwards"
+            ),
+        ),
+        (
             struct(notes=pa.string()),
             (
                 "column 'value.notes' is string, but its schema has "

@@ -114,6 +114,19 @@ def test_a_value_is_promoted_to_the_readers_type(writer, reader, payload, value)
         ),
         ("int", ["null", "string"], "the writer's int cannot be read as union of null, string"),
         (
+            "int",
+            ["null", "string", "bytes", "boolean", {"type": "array", "items": "int"}],
+            "the writer's int cannot be read as union of null, string, bytes, boolean, array",
+        ),
+        (
+            "int",
+            [
+                *("null", "string", "bytes", "boolean"),
+                *({"type": "array", "items": "int"}, {"type": "map", "values": "int"}),
+            ],
+            "cannot be read as union of null, string, bytes, boolean, array, 1 more",
+        ),
+        (
             decimal(9, 2),
             decimal(9, 4),
             r"the writer's bytes \(decimal\(9, 2\)\) cannot be read as bytes \(decimal\(9, 4\)\)",

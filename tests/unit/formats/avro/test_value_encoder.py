@@ -283,6 +283,12 @@ NESTED = record(
         ),
         (
             DECIMAL,
+            Decimal("0.00001000"),
+            "value",
+            "the decimal has more than 2 digits behind the point, which the schema has",
+        ),
+        (
+            DECIMAL,
             Decimal("1E-1000000"),
             "value",
             "the decimal has more than 2 digits behind the point, which the schema has",
@@ -388,6 +394,34 @@ def test_a_wrong_value_is_refused(schema, value, path, cause):
         encoded(schema, value)
     assert (path, cause) == (caught.value.field, caught.value.cause)
     assert caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("schema", "advice"),
+    [
+        ("null", "None"),
+        ("boolean", "True or False"),
+        ("int", "an int"),
+        ("double", "a float"),
+        ("string", "a str"),
+        (logical("string", "uuid"), "a str or a uuid.UUID"),
+        ("bytes", "bytes"),
+        ({"type": "fixed", "name": "F", "size": 16}, "bytes"),
+        (logical("fixed", "uuid", name="F", size=16), "bytes or a uuid.UUID"),
+        (logical("int", "date"), "a datetime.date"),
+        (logical("int", "time-millis"), "a datetime.time without a time zone"),
+        (logical("long", "timestamp-micros"), "a datetime.datetime with a time zone"),
+        (logical("long", "local-timestamp-micros"), "a datetime.datetime without a time zone"),
+        ({"type": "array", "items": "int"}, "a list"),
+        ({"type": "map", "values": "int"}, "a dict"),
+        (record(), "a dict"),
+    ],
+)
+def test_the_error_says_what_to_pass(schema, advice):
+    """It names the types of Python that the schema takes."""
+    with pytest.raises(PayloadError) as caught:
+        encoded(schema, object())
+    assert f"Pass {advice}" == caught.value.advice
 
 
 def test_the_wrong_value_of_an_optional_field_is_named_exactly():

@@ -68,6 +68,24 @@ def test_fields_are_found_in_any_order():
     ] == rows
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a\x1f", "a\\u001f"),
+        ("a\x1f", "\\u0061\\u001F"),
+        ('"', '\\"'),
+        ("\\", "\\\\"),
+        ("a ", "a "),
+    ],
+)
+def test_a_name_with_escapes_is_found(name, written):
+    """Controls, quotation marks and backslashes have escapes; any other character may have one."""
+    kind = pa.struct([(name, pa.int32())])
+    payloads = pa.array([f'{{"{written}":1}}'.encode()], pa.binary())
+    [output] = Decoder(make_plan(kind)).decode(payloads)
+    assert [{name: 1}] == output.values.to_pylist()
+
+
 def test_the_last_value_of_a_name_counts():
     """So it does in Spark: whatever an earlier one appended is removed, at all levels."""
     rows, problems = decode(
