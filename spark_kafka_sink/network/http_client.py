@@ -152,7 +152,11 @@ def _proxy_headers(proxy: HttpProxy) -> dict[str, str]:
 
 
 def _content(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
-    content = response.read(max_bytes + 1)
+    try:
+        content = response.read(max_bytes + 1)
+    except ValueError as error:
+        # The library reads as many bytes as a chunk has, also if that is a negative number.
+        raise HttpError(HttpFailure.OTHER, f"the response is not HTTP: {error}") from None
     if len(content) > max_bytes:
         raise HttpError(HttpFailure.OTHER, f"the response has more than {max_bytes} bytes")
     # The library says so only of a response that is sent in chunks.

@@ -326,6 +326,20 @@ def test_a_response_that_is_not_http_is_an_error(registry):
     assert "[hidden] nonsense" in message
 
 
+@pytest.mark.parametrize("size", [b"-5", b"zz", b""])
+def test_a_chunk_without_a_size_is_an_error(registry, size):
+    """It may be retried, like any other response that is cut."""
+
+    def chunked(handler):
+        handler.wfile.write(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + size + b"\r\n5"
+        )
+        handler.close_connection = True
+
+    registry.script = [chunked]
+    assert failure(registry.url, ONCE).retriable
+
+
 def test_tls_is_verified(certificates):
     """A registry whose certificate is not trusted gets no request."""
     trust = {"ssl.truststore.type": "PEM"}
