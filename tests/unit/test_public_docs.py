@@ -40,6 +40,7 @@ NOT_FOR_USERS = {
     *("AdminConfig", "KafkaConsumerConfig", "ProducerConfig"),
     *("FaultHook", "FutureTableMetadata", "KafkaMetric"),
     *("KafkaProducer.append_good", "KafkaProducer.append_unnumbered"),
+    *("KafkaProducer.set_refused_aside", "KafkaProducer.take_refused"),
     *("FaultHook.ask", "FutureRecordMetadata.fail"),
     *("RegistryFaultHook", "RegistryFaultHook.ask", "RegistryFaultHook.matches"),
     "SchemaRegistry",

@@ -40,6 +40,7 @@ NOT_FOR_USERS = {
     "FutureTableMetadata.__init__",
     "KafkaProducer.append_good",
     "KafkaProducer.sample_keys",
+    "KafkaProducer.take_refused",
     "RecordColumns.encoded_headers",
     "RegistryFaultHook.__init__",
     "RequestHeader.versions",
