@@ -15,6 +15,7 @@ from spark_kafka_sink.config.format_options import Framing, PayloadFormat
 from spark_kafka_sink.errors import PayloadError, SchemaError
 from spark_kafka_sink.formats.avro.encode_plan import make_encode_plan
 from spark_kafka_sink.formats.avro.encoder import Encoder as AvroEncoder
+from spark_kafka_sink.formats.columnar.inputs import MALFORMED, MALFORMED_ADVICE
 from spark_kafka_sink.formats.columnar.sources import is_any_string
 from spark_kafka_sink.formats.json import encode_plan as json_encode_plan
 from spark_kafka_sink.record.arrow.record_columns import first_bad_row
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.format_options import FormatOptions, PayloadOptions, Side
     from spark_kafka_sink.formats.columnar.batch_encoder import BatchEncoder, Failure
+    from spark_kafka_sink.formats.json.encoder import Encoder as JsonEncoder
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.record.refused_rows import RefusedRows
 
@@ -53,11 +55,9 @@ class PayloadEncoder:
         self._encoder: BatchEncoder
         if side.format is PayloadFormat.JSON:
             # With its kernel, which tasks that write Avro do not need.
-            from spark_kafka_sink.formats.json.encoder import (  # noqa: PLC0415
-                Encoder as JsonEncoder,
-            )
+            from spark_kafka_sink.formats.json import encoder as json_encoder  # noqa: PLC0415
 
-            self._encoder = JsonEncoder(json_encode_plan.make_encode_plan(kind, side.side))
+            self._encoder = json_encoder.Encoder(json_encode_plan.make_encode_plan(kind, side.side))
         else:
             plan = make_encode_plan(schema.parsed(), kind, side.side, bare_bytes=is_framed)
             self._encoder = AvroEncoder(plan)
@@ -86,11 +86,10 @@ class PayloadEncoder:
         """Add the rows that the schema does not have, and for dead letters their values as JSON."""
         if refused.keeps_payloads:
             rows = np.sort(np.concatenate([failure.rows for failure in failures]))
-            texts = (
-                texts_of(values, rows)
-                if _is_readable(values)
-                else self._texts_of_malformed(values, failures, first_row, rows)
-            )
+            try:
+                texts = texts_of(values, rows)
+            except PayloadError:
+                texts = self._texts_of_malformed(values, failures, first_row, rows)
             refused.keep(RefusedPayloads(self._side, first_row + rows, texts))
         for failure in failures:
             reason = failure.error.about(schema_id=self._schema_id)
@@ -140,6 +139,12 @@ def encoded(
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
+def _check_readable(values: Any) -> None:
+    """Raise PayloadError unless Python may read all rows of a column."""
+    if not _is_readable(values):
+        raise PayloadError(MALFORMED, advice=MALFORMED_ADVICE)
+
+
 def _is_readable(array: Any) -> bool:
     """Return whether the rows of an array refer only to its own memory."""
     try:
@@ -151,32 +156,35 @@ def _is_readable(array: Any) -> bool:
 def texts_of(values: Any, rows: npt.NDArray[np.int64]) -> Any:
     """Return rows of a column as JSON, as Spark's `to_json` writes it, in a `pyarrow.BinaryArray`.
 
-    What `to_json` does not have is the text of `text_of`.
+    What `to_json` does not have is the text of `text_of`. Raises PayloadError if the column refers
+    to data outside of its buffers, perhaps in other rows.
     """
     try:
-        chosen = values.take(pa.array(rows))
         encoder = _json_encoder(values.type)
-    except (pa.ArrowNotImplementedError, SchemaError):
-        # Arrow cannot take all types by index, and JSON does not have all.
+    except SchemaError:
+        # JSON does not have all types.
+        _check_readable(values)
         return _texts_one_by_one(values, rows)
-    texts, failures = encoder.encode_good(pa.StructArray.from_arrays([chosen], names=["v"]))
+    texts, failures = encoder.encode_rows(pa.StructArray.from_arrays([values], names=["v"]), rows)
     texts = pc.binary_slice(texts, len(_BEFORE), -1)
     if not failures:
         return texts
+    _check_readable(values)
     failed = np.sort(np.concatenate([failure.rows for failure in failures]))
     index = np.arange(len(rows))
     index[failed] = len(rows) + np.arange(failed.size)
-    return pa.concat_arrays([texts, _texts_one_by_one(chosen, failed)]).take(pa.array(index))
+    others = _texts_one_by_one(values, rows[failed])
+    return pa.concat_arrays([texts, others]).take(pa.array(index))
 
 
 @lru_cache(maxsize=100)
-def _json_encoder(kind: Any) -> BatchEncoder:
+def _json_encoder(kind: Any) -> JsonEncoder:
     """Return the encoder of a struct with one field; raises SchemaError if JSON lacks its type."""
-    from spark_kafka_sink.formats.json.encoder import (  # noqa: PLC0415  only bad rows need it
-        Encoder as JsonEncoder,
+    from spark_kafka_sink.formats.json import (  # noqa: PLC0415  only bad rows need it
+        encoder as json_encoder,
     )
 
-    return JsonEncoder(json_encode_plan.make_encode_plan(pa.struct([("v", kind)])))
+    return json_encoder.Encoder(json_encode_plan.make_encode_plan(pa.struct([("v", kind)])))
 
 
 def _texts_one_by_one(values: Any, rows: npt.NDArray[np.int64]) -> Any:

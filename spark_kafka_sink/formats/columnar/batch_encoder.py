@@ -84,21 +84,29 @@ class BatchEncoder(ABC):
         return self._encoded(array, prefix, failures, collects=True), failures
 
     def _encoded(
-        self, array: Any, prefix: bytes, failures: list[Failure], *, collects: bool
+        self,
+        array: Any,
+        prefix: bytes,
+        failures: list[Failure],
+        *,
+        collects: bool,
+        chosen: npt.NDArray[np.int64] | None = None,
     ) -> Any:
+        """Encode an array, or its `chosen` rows, and add what is wrong with rows to `failures`."""
         if not isinstance(array, pa.Array) or array.type != self._plan.type:
             raise TypeError(f"the plan is for arrays of {self._plan.type}, not {_type_of(array)}")
         check_buffers(array)
         source = self._plan.source
-        if not len(array) or source.storage == "null":
-            return pa.nulls(len(array), pa.binary())
+        rows = len(array) if chosen is None else chosen.size
+        if not rows or source.storage == "null":
+            return pa.nulls(rows, pa.binary())
         inputs = Inputs(len(self._plan.sources), array)
         array = inputs.add(source, array)
-        rows = len(array)
         framing = np.frombuffer(prefix + bytes(COPY_SLACK), np.uint8)
         lists = np.zeros(2 * self._plan.lists + 1, np.int64)
         offsets = np.zeros(rows + 1, np.int32)
-        usual = rows * (len(prefix) + self._plan.row_bytes) + inputs.text_bytes
+        texts = inputs.text_bytes * rows // len(array)
+        usual = rows * (len(prefix) + self._plan.row_bytes) + texts
         output = pa.allocate_buffer(min(usual, self._most_bytes) + ROOM, None, resizable=True)
         task = np.zeros(1, self.task_dtype)
         task["rows"], task["offsets"] = rows, offsets.ctypes.data
@@ -110,6 +118,8 @@ class BatchEncoder(ABC):
         task["failures"], task["most_failed"] = failed.ctypes.data, len(failed)
         task["constants"] = self._constants.ctypes.data
         task["constants_end"] = self._constants.ctypes.data + self._constants.size
+        if chosen is not None:
+            task["chosen"] = chosen.ctypes.data
         while True:
             task["data"], task["capacity"] = output.address, output.size - ROOM
             status = self._run(task)
@@ -133,20 +143,21 @@ class BatchEncoder(ABC):
         return pa.Array.from_buffers(
             pa.binary(),
             rows,
-            [_validity(array, found[:, 0]), pa.py_buffer(offsets.data), output],
+            [_validity(array, chosen, found[:, 0]), pa.py_buffer(offsets.data), output],
         )
 
     def _failures(self, found: npt.NDArray[np.int64]) -> Iterator[Failure]:
         """Yield the rows that could not be encoded, by what is wrong with them."""
-        rows, statuses, slots, details = found.T
-        has_detail = [
-            status for status, texts in self.explanations.items() if "{detail}" in "".join(texts)
-        ]
-        details = np.where(np.isin(statuses, has_detail), details, 0)
-        for group in groups(statuses, slots, details):
-            first = group[0]
-            error = self._error(int(statuses[first]), int(slots[first]), int(details[first]))
-            yield Failure(rows[group], error)
+        rows, statuses, slots, details = np.ascontiguousarray(found.T)
+        for group in groups(statuses, slots):
+            status, slot = int(statuses[group[0]]), int(slots[group[0]])
+            # Only then do the errors of the rows differ.
+            if "{detail}" in "".join(self.explanations[status]):
+                parts = [group[part] for part in groups(details[group])]
+            else:
+                parts = [group]
+            for part in parts:
+                yield Failure(rows[part], self._error(status, slot, int(details[part[0]])))
 
     def _error(self, status: int, slot: int, detail: int) -> PayloadError:
         """Return what is wrong with a value, without its row."""
@@ -160,10 +171,16 @@ def _type_of(array: Any) -> str:
     return str(array.type) if isinstance(array, pa.Array) else type(array).__name__
 
 
-def _validity(array: Any, failed: npt.NDArray[np.int64]) -> Any:
-    """Return a bitmap without the nulls of an array, and without some rows; None for all rows."""
-    if not array.null_count and not failed.size:
+def _validity(
+    array: Any, chosen: npt.NDArray[np.int64] | None, failed: npt.NDArray[np.int64]
+) -> Any:
+    """Return a bitmap without nulls, and without the rows that failed; None for all rows."""
+    if array.null_count:
+        flags = array.is_valid().to_numpy(zero_copy_only=False)
+        flags = flags.copy() if chosen is None else flags[chosen]
+    elif failed.size:
+        flags = np.ones(len(array) if chosen is None else chosen.size, np.bool_)
+    else:
         return None
-    flags = np.array(array.is_valid().to_numpy(zero_copy_only=False))
     flags[failed] = False
     return pa.py_buffer(np.packbits(flags, bitorder="little").data)

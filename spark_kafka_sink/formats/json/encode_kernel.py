@@ -65,7 +65,14 @@ class EncodeStatus(IntEnum):
 
 
 #: What a call is about.
-ENCODE_TASK_DTYPE: Final = np.dtype([*ENCODE_TASK_FIELDS, ("tables", np.int64)])
+ENCODE_TASK_DTYPE: Final = np.dtype(
+    [
+        *ENCODE_TASK_FIELDS,
+        ("tables", np.int64),
+        # int64[rows]: the rows of the columns to encode; 0 for the first ones.
+        ("chosen", np.int64),
+    ]
+)
 
 # As plain integers, which compile to constants.
 _DONE, _GROW, _NULL_KEY, _NOT_UTF8, _BAD_OFFSETS = map(int, EncodeStatus)
@@ -174,12 +181,11 @@ def _write_leaf(  # noqa: PLR0911, PLR0917  one for each type; by position, as k
 
 
 @kernel_part
-def _encode_row(task: Any, position: int) -> int:  # noqa: C901, PLR0912, PLR0915
-    """Write the current row at an address; return the address behind it, or a negative status."""
+def _encode_row(task: Any, index: int, position: int) -> int:  # noqa: C901, PLR0912, PLR0915
+    """Write a row at an address; return the address behind it, or a negative status."""
     program, slots, lists = task.program, task.slots, task.lists
     constants, constants_end = task.constants, task.constants_end
     limit = task.data + task.capacity
-    index = task.row
     operation = 0
     while True:
         if position > limit:
@@ -267,14 +273,15 @@ def _encode_json(table: Any) -> int:
     task = table[0]
     while task.row < task.rows:
         position = task.data + task.used
-        if not is_null(task.slots, task.row):
+        index = load_int64(task.chosen + 8 * task.row) if task.chosen else task.row
+        if not is_null(task.slots, index):
             if task.prefix_size > task.capacity - task.used:
                 task.detail = task.prefix_size
                 return _GROW
             prefix_end = task.prefix + task.prefix_size
             copy_short(position, task.prefix, task.prefix_size, prefix_end)
             position += task.prefix_size
-            position = _encode_row(task, position)
+            position = _encode_row(task, index, position)
             if position >= 0:
                 task.used = position - task.data
             elif position in (-_GROW, -_BAD_OFFSETS) or task.failed == task.most_failed:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.formats.columnar.batch_encoder import BAD_OFFSETS, BatchEncoder
+from spark_kafka_sink.formats.columnar.batch_encoder import BAD_OFFSETS, BatchEncoder, Failure
 from spark_kafka_sink.formats.json.encode_kernel import (
     ENCODE_TASK_DTYPE,
     EncodeStatus,
@@ -29,6 +29,17 @@ class Encoder(BatchEncoder):
 
     task_dtype = ENCODE_TASK_DTYPE
     explanations = _EXPLANATIONS
+
+    def encode_rows(self, array: Any, rows: npt.NDArray[np.int64]) -> tuple[Any, list[Failure]]:
+        """Encode some rows of an array as `encode_good` does; failures number them from 0.
+
+        What the array has in other rows is not read, so it need not be copied before. Raises
+        IndexError for a row that it does not have.
+        """
+        if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < len(array):
+            raise IndexError(f"a row is not among the {len(array)} of the array")
+        failures: list[Failure] = []
+        return self._encoded(array, b"", failures, collects=True, chosen=rows), failures
 
     def _run(self, task: npt.NDArray[np.void]) -> int:
         task["tables"] = TABLES.ctypes.data

@@ -190,6 +190,25 @@ def test_a_bad_row_that_refers_to_other_memory_ends_the_write():
     assert 0 == refused.count
 
 
+def test_a_bad_row_is_set_aside_although_others_are_malformed():
+    """Its text is the same, and nothing that other rows refer to is read."""
+    for offsets in ([0, 1, 2, 2], [0, 1, 2, 900, 2]):
+        ids = pa.array([0, None, 2, 3][: len(offsets) - 1])
+        array = pa.StructArray.from_arrays([ids, malformed(*offsets).field(1)], ["id", "name"])
+        assert [b'{"name":"b"}'] == texts_of(array, np.array([1])).to_pylist()
+
+
+def test_a_text_that_only_python_can_write_needs_right_columns():
+    """Python would follow the offsets of any field."""
+    buffers = malformed(0, 1, 900, 2).field(1)
+    ids = pa.array([b"\xff", b"a", b"a"], pa.binary()).view(pa.string())
+    times = pa.array([1, 2, 3], pa.time64("us"))
+    for other in (ids, times):
+        array = pa.StructArray.from_arrays([other, buffers], ["id", "name"])
+        with pytest.raises(PayloadError, match="refers to data outside of its buffers"):
+            texts_of(array, np.array([0]))
+
+
 def test_without_dead_letters_no_value_is_read():
     """Rows are only counted."""
     refused = RefusedRows(keeps_payloads=False)

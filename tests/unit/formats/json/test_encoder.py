@@ -158,6 +158,34 @@ def test_rows_without_a_text_are_null_and_listed():
     )
 
 
+def test_some_rows_can_be_encoded_alone():
+    """In any order, wherever the array begins in its buffers; nulls remain."""
+    names = pa.array([b"-", b"a", b"\xff", None, b"d" * 1_000], pa.binary()).view(pa.string())
+    array = pa.StructArray.from_arrays([names], ["n"], mask=pa.array([False] * 3 + [True, False]))
+    encoder = Encoder(make_encode_plan(array.type))
+    payloads, [failure] = encoder.encode_rows(array.slice(1), np.array([3, 2, 1, 0, 2, 3]))
+    payloads.validate(full=True)
+    long = b'{"n":"' + b"d" * 1_000 + b'"}'
+    assert [long, None, None, b'{"n":"a"}', None, long] == payloads.to_pylist()
+    assert [2] == failure.rows.tolist()
+    nothing, failures = encoder.encode_rows(array, np.zeros(0, np.int64))
+    assert ([], []) == (nothing.to_pylist(), failures)
+
+
+def test_rows_beside_those_that_are_encoded_are_not_read():
+    """They may be malformed; a row that the array does not have is an error."""
+    offsets = pa.py_buffer(np.array([0, 1, 900, 2], np.int32).tobytes())
+    names = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"ab")])
+    array = pa.StructArray.from_arrays([names], ["n"])
+    encoder = Encoder(make_encode_plan(array.type))
+    assert [b'{"n":"a"}'] == encoder.encode_rows(array, np.array([0]))[0].to_pylist()
+    with pytest.raises(PayloadError, match="refers to data outside of its buffers"):
+        encoder.encode_rows(array, np.array([0, 1]))
+    for row in (-1, 3):
+        with pytest.raises(IndexError, match="a row is not among the 3 of the array"):
+            encoder.encode_rows(array, np.array([row]))
+
+
 def test_keys_of_maps_may_be_numbers_and_booleans():
     """They are written in quotation marks, and values that are null remain."""
     for kind, keys, texts in [
