@@ -4,6 +4,10 @@ The rows are written as a task of Spark writes them, but without Spark: keys, va
 bytes and partitions, and orders that are encoded as Avro. Measured is the processor time of the
 writing thread, which does all that bad rows add. All cases take turns, and the ratios are those to
 the writes without the option in the same round.
+
+A dead letter is several times as large as its row, so there is one case more, for comparison: the
+good rows, and records that are equal to the dead letters, but come as good rows. `onError` can
+hardly take less.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from enum import Enum
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,8 +26,10 @@ from benchmarks.format_payloads import ORDER, orders
 from benchmarks.measuring import alternate, heading, table, verdict
 from spark_kafka_sink.config.format_arguments import FormatArguments
 from spark_kafka_sink.config.sink_options import ErrorLimit, OnErrorOptions, SinkOptions
+from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.formats.payload_encoder import encoded
 from spark_kafka_sink.formats.payload_schemas import schemas_to_write
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
 from spark_kafka_sink.spark.sink.partition_writer import start_producer, write_rows
 
@@ -46,20 +53,38 @@ BASE = "clean rows, without onError"
 _ROUNDS = 3
 
 
+class Rows(Enum):
+    """What is written."""
+
+    CLEAN = 1
+    #: 1 % of the rows are bad.
+    BAD = 2
+    #: Those without the bad ones, and as many good ones that are equal to their dead letters.
+    LETTERS = 3
+
+
 class Case(NamedTuple):
     """A way to write."""
 
-    has_bad_rows: bool
+    rows: Rows
     #: None without the option; else whether there are dead letters.
     letters: bool | None
+    #: The most time that it may take, compared with the first; None if any will do.
+    target: float | None
 
 
+DLQ = "1 % bad rows, onError=dlq"
+EQUAL = "99 % of the rows, and records equal to the letters"
 CASES = {
-    BASE: Case(has_bad_rows=False, letters=None),
-    "clean rows, onError=dlq": Case(has_bad_rows=False, letters=True),
-    "1 % bad rows, onError=skip": Case(has_bad_rows=True, letters=False),
-    "1 % bad rows, onError=dlq": Case(has_bad_rows=True, letters=True),
+    BASE: Case(Rows.CLEAN, None, None),
+    "clean rows, onError=dlq": Case(Rows.CLEAN, True, CLEAN_TARGET),
+    "1 % bad rows, onError=skip": Case(Rows.BAD, False, BAD_TARGET),
+    DLQ: Case(Rows.BAD, True, BAD_TARGET),
+    EQUAL: Case(Rows.LETTERS, None, None),
 }
+#: Dead letters are written so many at a time; so are the records that are equal to them.
+_LETTERS_AT_ONCE = 1_000
+_BATCHES_PER_LETTERS = _LETTERS_AT_ONCE * BAD_EVERY // BATCH_ROWS
 
 
 class _OneProducer:
@@ -146,33 +171,71 @@ def _compare(
     given = {"kafka.bootstrap.servers": setting.kafka.bootstrap_servers, "topic": topic}
     config = SinkOptions.from_mapping(given).producer
     producers = _OneProducer(config)
-    batches = {bad: batch_of(has_bad_rows=bad) for bad in (False, True)}
+    batches = {
+        Rows.CLEAN: batch_of(has_bad_rows=False),
+        Rows.BAD: batch_of(has_bad_rows=True),
+    }
+    places = pa.array([row for row in range(BATCH_ROWS) if row % BAD_EVERY != BAD_EVERY // 2])
+    batches[Rows.LETTERS] = batches[Rows.CLEAN].take(places)
 
-    def write(case: Case) -> float:
+    def write(case: Case, equal: pa.RecordBatch | None = None) -> float:
         bad_rows = None
         if case.letters is not None:
             options = OnErrorOptions(ErrorLimit(None, 1.0), letters if case.letters else None)
             bad_rows = BadRowWriter(options, RowOrigin(0), config, topic)
         refused = None if bad_rows is None else bad_rows.refused
-        rows = encode([batches[case.has_bad_rows]] * BATCHES, refused)
+        rows = encode([batches[case.rows]] * BATCHES, refused)
+        if equal is not None:
+            rows = _with_letters(rows, equal)
         began = time.thread_time()
         write_rows(rows, producers=producers, topic=topic, config=config, bad_rows=bad_rows)
         return (time.thread_time() - began) / (BATCHES * BATCH_ROWS) * 1e9
 
+    write(CASES[DLQ])
+    equal = _letters_of(setting, letters)
     rounds = _ROUNDS * setting.rounds
-    times = alternate({name: partial(write, case) for name, case in CASES.items()}, rounds=rounds)
+    contestants = {name: partial(write, case) for name, case in CASES.items()}
+    contestants[EQUAL] = partial(write, CASES[EQUAL], equal)
+    times = alternate(contestants, rounds=rounds)
     producers.producer.close()
     written = BATCHES * BATCH_ROWS * (rounds + 1)
     bad = written // BAD_EVERY
-    setting.check_count(topic, len(CASES) * written - 2 * bad)
-    setting.check_count(letters, bad)
+    first_bad = BATCHES * BATCH_ROWS // BAD_EVERY
+    first_good = BATCHES * BATCH_ROWS - first_bad
+    setting.check_count(topic, first_good + len(CASES) * written - 2 * bad)
+    setting.check_count(letters, first_bad + bad)
     setting.kafka.delete_topics([topic, letters])
     heading(f"a task's rows, {what}, medians of {rounds} rounds of {BATCHES * BATCH_ROWS:,} rows")
     lines = []
     for name, case in CASES.items():
         ratios = [one / base for one, base in zip(times[name], times[BASE], strict=True)]
-        target = BAD_TARGET if case.has_bad_rows else CLEAN_TARGET
-        ratio = median(ratios)
-        judged = ["", ""] if name == BASE else [f"{ratio:.3f}x", verdict(ratio, at_most=target)]
-        lines.append([name, f"{median(times[name]):.1f}", *judged])
+        judged = "" if case.target is None else verdict(median(ratios), at_most=case.target)
+        ratio = "" if name == BASE else f"{median(ratios):.3f}x"
+        lines.append([name, f"{median(times[name]):.1f}", ratio, judged])
     table(["", "ns per row", "to the first", "target"], lines)
+    ratio = median(one / other for one, other in zip(times[DLQ], times[EQUAL], strict=True))
+    print(f"onError=dlq takes {ratio:.3f} times as long as good rows equal to the letters.")
+
+
+def _with_letters(
+    rows: Iterator[pa.RecordBatch], letters: pa.RecordBatch
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches, and after as many as have that many bad rows the records of `letters`."""
+    for number, batch in enumerate(rows, 1):
+        yield batch
+        if number % _BATCHES_PER_LETTERS == 0:
+            yield letters
+
+
+def _letters_of(setting: Setting, topic: str) -> pa.RecordBatch:
+    """Return dead letters as rows."""
+    servers = setting.kafka.bootstrap_servers
+    with KafkaConsumer({"bootstrap.servers": servers, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        found: list[pa.Table] = []
+        while sum(map(len, found)) < _LETTERS_AT_ONCE:
+            found.append(
+                consumer.poll_arrow(10, columns=["key", "value", "headers"], include_headers=True)
+            )
+    [letters] = pa.concat_tables(found)[:_LETTERS_AT_ONCE].combine_chunks().to_batches()
+    return letters

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from functools import lru_cache
+from contextlib import suppress
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -86,16 +87,13 @@ class PayloadEncoder:
         """Add the rows that the schema does not have, and for dead letters their values as JSON."""
         if refused.keeps_payloads:
             rows = np.sort(np.concatenate([failure.rows for failure in failures]))
-            try:
-                texts = texts_of(values, rows)
-            except PayloadError:
-                texts = self._texts_of_malformed(values, failures, first_row, rows)
-            refused.keep(RefusedPayloads(self._side, first_row + rows, texts))
+            texts = cache(partial(self._texts, values, failures, first_row, rows))
+            refused.keep(RefusedPayloads(self._side, first_row + rows, values, texts))
         for failure in failures:
             reason = failure.error.about(schema_id=self._schema_id)
             refused.add(_KINDS[self._side], reason, first_row + failure.rows)
 
-    def _texts_of_malformed(
+    def _texts(
         self,
         values: Any,
         failures: Sequence[Failure],
@@ -103,6 +101,8 @@ class PayloadEncoder:
         rows: npt.NDArray[np.int64],
     ) -> Any:
         """Return rows as JSON; raise the error of one that refers to other memory."""
+        with suppress(PayloadError):
+            return texts_of(values, rows)
         for failure in failures:
             for row in failure.rows.tolist():
                 if not _is_readable(values.slice(row, 1)):

@@ -21,6 +21,8 @@ from spark_kafka_sink.errors import RecordError
 from spark_kafka_sink.record.bad_row_limit import MOST_SHOWN, too_many
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from spark_kafka_sink.errors import PayloadError
@@ -70,13 +72,16 @@ class Refusal(NamedTuple):
 
 
 class RefusedPayloads(NamedTuple):
-    """Keys or values that could not be encoded, as text for dead letters."""
+    """Keys or values that could not be encoded, which dead letters have as text."""
 
     #: `key` or `value`.
     side: str
     rows: Int64Array
-    #: A `pyarrow.BinaryArray`, with an item for each of `rows`.
-    texts: Any
+    #: The `pyarrow.Array` that has them, among others.
+    values: Any
+    #: Returns a `pyarrow.BinaryArray`, with an item for each of `rows`; raises PayloadError for
+    #: values that cannot be read.
+    texts: Callable[[], Any]
 
 
 class RefusedRows:

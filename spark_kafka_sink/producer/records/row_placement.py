@@ -7,7 +7,7 @@ has received its share. A partitioner plug-in places rows before all that.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -217,7 +217,7 @@ def _refuse(
 ) -> None:
     """Add the rows without a place to `refused`, and skip those that it has."""
     earlier = refused.between(first_row, first_row + columns.num_rows)
-    found = result.refused
+    found = result.refused.astype(np.int64)
     if found.size:
         indexes = columns.topic_index[found]
         invalid = found if indexes.min() >= 0 else found[indexes >= 0]
@@ -228,10 +228,11 @@ def _refuse(
                 row = int(unknown[0])
                 raise _invalid_partition(columns, topics, row).about_row(first_row + row)
         if invalid.size < found.size:
-            nulls = found[indexes < 0].astype(np.int64)
+            nulls = found[indexes < 0]
             refused.add(RowErrorKind.TOPIC, _null_topic(None), nulls + first_row)
-        rows = invalid.astype(np.int64) + first_row
-        for group in groups(columns.topic_index[invalid], columns.partition[invalid]):
+            indexes = indexes[indexes >= 0]
+        rows = invalid + first_row
+        for group in groups(columns.partition[invalid], indexes):
             reason = _invalid_partition(columns, topics, int(invalid[group[0]]))
             refused.add(RowErrorKind.PARTITION, reason, rows[group])
     for refusal in earlier:
@@ -252,10 +253,16 @@ def _invalid_partition(
     """Return the error of a row, without its number in the task."""
     index = int(columns.topic_index[row])
     count = topics[index].partition_count
+    return _no_such_partition(columns.topics[index], count, int(columns.partition[row]))
+
+
+@lru_cache(maxsize=100)
+def _no_such_partition(topic: str, count: int, partition: int) -> InvalidPartitionError:
+    """Return the error of rows, which is the same object in each batch, and is not raised."""
     return InvalidPartitionError(
         f"the topic has no such partition: it has {counted(count, 'partition')}, numbered from 0",
         row=None,
-        topic=columns.topics[index],
-        partition=int(columns.partition[row]),
+        topic=topic,
+        partition=partition,
         advice="Correct the partition, or leave it null to let the producer choose",
     )

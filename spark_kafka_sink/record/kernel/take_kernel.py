@@ -88,14 +88,20 @@ def _write_numbers(numbers: Int64Array, ends: Int64Array, target: UInt8Array) ->
                 break
 
 
-def take_rows(column: BytesColumn, rows: Int64Array, limits: Int64Array | None = None) -> ByteRows:
+def take_rows(
+    column: BytesColumn,
+    rows: Int64Array,
+    limits: Int64Array | None = None,
+    buffer: UInt8Array | None = None,
+) -> ByteRows:
     """Return some rows of a column, whose offsets have been checked; `limits` cut what is longer.
 
-    Raises ValueError for a row that the column does not have.
+    They are copied to `buffer`, if that is large enough. Raises ValueError for a row that the
+    column does not have.
     """
     offsets, data, validity, validity_offset = column
     lengths = np.full(rows.size, _NO_LIMIT) if limits is None else limits.copy()
-    target = np.empty(rows.size * _USUAL_BYTES, np.uint8)
+    target = np.empty(rows.size * _USUAL_BYTES, np.uint8) if buffer is None else buffer
     while True:
         total = _take_rows(
             offsets.size - 1,
@@ -129,7 +135,9 @@ def joined(parts: Sequence[ByteRows]) -> BytesColumn:
     lengths = np.concatenate([part.lengths for part in parts])
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
-    column = BytesColumn(offsets, np.concatenate([part.data for part in parts]))
+    # One part is not copied.
+    data = [part.data for part in parts]
+    column = BytesColumn(offsets, data[0] if len(data) == 1 else np.concatenate(data))
     if lengths.size and lengths.min() < 0:
         return column._replace(validity=np.packbits(lengths >= 0, bitorder="little"))
     return column

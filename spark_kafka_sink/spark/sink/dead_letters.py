@@ -63,7 +63,7 @@ _OVERHEAD: Final = 256
 #: The most bytes of a text in a header.
 _MOST_TEXT: Final = 2_000
 _TRUNCATED: Final = f"{OWN}truncated"
-#: Letters are written together: so many, or with so many bytes of their rows. Each call takes a
+#: Letters are written together: so many, or those of batches with so many bytes. Each call takes a
 #: tenth of a millisecond.
 _MOST_WAITING: Final = 1_000
 _MOST_WAITING_BYTES: Final = 16_000_000
@@ -118,8 +118,9 @@ class BadRowWriter:
             else LetterBuilder(dlq, self._most_bytes_for, self._headers, _TRUNCATED)
         )
         self._counts: Counter[str] = Counter()
-        #: Rows that have no letters yet.
-        self._waiting = self._no_rows()
+        #: Batches whose bad rows have no letters yet.
+        self._waiting: list[BadBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
         self._first: list[tuple[BadRow, Place | None]] = []
         #: Topics that do not exist, and those that this task has looked for.
         self._absent: set[str] = set()
@@ -174,9 +175,13 @@ class BadRowWriter:
 
     def write_letters(self, producer: KafkaProducer) -> None:
         """Append the dead letters of all bad rows so far."""
-        bad, self._waiting = self._waiting, self._no_rows()
-        if not bad.count:
+        if not self._waiting:
             return
+        # All batches at once, since Python is several times as fast after the first of them.
+        bad = BadRowTable(self._topic, has_letters=self._builder is not None)
+        for batch in self._waiting:
+            bad.add(batch)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         shown = min(MOST_SHOWN - len(self._first), bad.count)
         places: Sequence[Place | None] = [None] * shown
         if self._builder is not None:
@@ -219,18 +224,18 @@ class BadRowWriter:
             )
         return bad
 
-    def _no_rows(self) -> BadRowTable:
-        return BadRowTable(self._topic, has_letters=self._builder is not None)
-
     def _set_aside(self, producer: KafkaProducer, bad: BadBatch) -> None:
-        """Count the bad rows of a batch, and keep them until there are enough."""
+        """Count the bad rows of a batch, and keep it until there are enough of them."""
         for refusal in bad.refusals:
             self._counts[refusal.kind.value] += refusal.rows.size
+            self._waiting_rows += refusal.rows.size
         if self._builder is None and len(self._first) == MOST_SHOWN:
             return
-        waiting = self._waiting
-        waiting.add(bad)
-        is_enough = waiting.count >= _MOST_WAITING or waiting.nbytes >= _MOST_WAITING_BYTES
+        self._waiting.append(bad)
+        self._waiting_bytes += bad.nbytes
+        is_enough = (
+            self._waiting_rows >= _MOST_WAITING or self._waiting_bytes >= _MOST_WAITING_BYTES
+        )
         # The first at once: what is wrong with the topic of the letters is known early.
         if is_enough or not self._first or self._builder is None:
             self.write_letters(producer)

@@ -2,8 +2,7 @@
 
 A letter has a dozen headers, and for most rows they differ only in the number of the row. So the
 headers of rows with the same reason and topic, and with as many digits in their numbers, are
-encoded once and copied, with the digits put in. What else a letter has of its row is copied as soon
-as its batch is written, as long as that is in the processor's caches.
+encoded once and copied, with the digits put in.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from spark_kafka_sink.record.columns import Int64Array
+    from spark_kafka_sink.record.columns import Int64Array, UInt8Array
     from spark_kafka_sink.record.refused_rows import Refusal, RefusedPayloads
 
     Positions = npt.NDArray[np.intp]
@@ -45,6 +44,8 @@ _POWERS: Final = 10 ** np.arange(19)
 _ZERO: Final = ord("0")
 #: With how many earlier reasons one is compared, to find an equal one.
 _MOST_COMPARED: Final = 20
+#: New memory costs as much as what is written to it: so many bytes are kept for the next letters.
+_MOST_KEPT: Final = 1 << 20
 #: What of a letter may be cut, in this order; each has the value of its bit.
 _PARTS: Final = ("headers", "key", "value")
 
@@ -59,7 +60,7 @@ class Header(NamedTuple):
 
 
 class BadBatch(NamedTuple):
-    """The bad rows of a batch."""
+    """The bad rows of a batch, which wait for those of other batches."""
 
     #: By what is wrong with them; the first row of the batch has the number `first_row`.
     refusals: Sequence[Refusal]
@@ -78,6 +79,12 @@ class BadBatch(NamedTuple):
         if self.numbers is None:
             return rows - self.first_row
         return np.searchsorted(self.numbers, rows)
+
+    @property
+    def nbytes(self) -> int:
+        """What its memory takes."""
+        arrays = [self.batch, *(payloads.values for payloads in self.payloads)]
+        return sum(int(array.nbytes) for array in arrays)
 
 
 class BadRowTable:
@@ -101,9 +108,8 @@ class BadRowTable:
         self._values: list[ByteRows] = []
         self._headers: list[tuple[Int64Array, ByteRows, ByteRows]] = []
         self._has_headers = False
-        #: How many rows there are, and what their contents take.
+        #: How many rows there are.
         self.count = 0
-        self.nbytes = 0
 
     def add(self, bad: BadBatch) -> None:
         """Add the rows of a batch."""
@@ -121,11 +127,9 @@ class BadRowTable:
             ("value", bad.columns.value, self._values),
         ):
             parts.append(_contents(side, column, places, rows, bad.payloads))
-            self.nbytes += parts[-1].data.size
         headers = _original_headers(bad.batch, places)
         self._has_headers |= bool(headers[0].any())
         self._headers.append(headers)
-        self.nbytes += sum(part.data.size for part in headers[1:])
 
     def rows(self) -> Int64Array:
         """Return the numbers of the rows in the task."""
@@ -264,20 +268,22 @@ class LetterBuilder:
         self._headers_of = headers_of
         self._truncated = truncated
         self._most_bytes = most_bytes
+        #: Memory for the headers of the next letters.
+        self._buffer = np.empty(0, np.uint8)
 
     def letters(self, bad: BadRowTable) -> RecordColumns:
-        """Return the letters of bad rows, in their order."""
+        """Return the letters of bad rows, in their order; the next call may overwrite them."""
         rows, reasons, topics = bad.rows(), bad.reasons(), bad.topic_indexes()
         digits = np.searchsorted(_POWERS[1:], rows, side="right") + 1
         templates: list[_Template] = []
         template_of = np.empty(rows.size, np.int64)
         for letters in groups(reasons, topics, digits):
             first = int(letters[0])
-            headers = self._headers_of(
+            of_first = self._headers_of(
                 bad.refusal(int(reasons[first])), int(rows[first]), bad.topic(int(topics[first]))
             )
             template_of[letters] = len(templates)
-            templates.append(_Template.of(headers, int(digits[first])))
+            templates.append(_Template.of(of_first, int(digits[first])))
         contents = _Contents(bad.headers(), bad.keys(), bad.values())
         sizes = contents.sizes()
         # For everything but the headers that are always there.
@@ -295,6 +301,9 @@ class LetterBuilder:
                 templates[index].with_header(self._truncated, _named(cut))
                 for index, cut in zip(*np.divmod(which, 2 ** len(_PARTS)), strict=True)
             ]
+        headers = _encoded_headers(templates, template_of, rows, digits, self._buffer)
+        if self._buffer.size < headers.headers.data.size <= _MOST_KEPT:
+            self._buffer = headers.headers.data
         return RecordColumns(
             num_rows=rows.size,
             key=contents.keys,
@@ -304,7 +313,7 @@ class LetterBuilder:
             partition=null_partitions(rows.size),
             timestamp=bad.timestamps(),
             headers=contents.headers,
-            encoded_headers=_encoded_headers(templates, template_of, rows, digits),
+            encoded_headers=headers,
         )
 
 
@@ -376,12 +385,12 @@ def _contents(
     """Return the keys or values of bad rows of a batch."""
     kept = [each for each in payloads if each.side == side]
     if len(kept) == 1 and np.array_equal(kept[0].rows, rows):
-        return take_rows(bytes_column(kept[0].texts), np.arange(rows.size))
+        return take_rows(bytes_column(kept[0].texts()), np.arange(rows.size))
     taken = take_rows(column, places)
     for each in kept:
         which = np.flatnonzero(np.isin(rows, each.rows))
         chosen = np.searchsorted(each.rows, rows[which])
-        texts = take_rows(bytes_column(each.texts), chosen)
+        texts = take_rows(bytes_column(each.texts()), chosen)
         index = np.arange(rows.size)
         index[which] = rows.size + np.arange(which.size)
         taken = take_rows(joined([taken, texts]), index)
@@ -425,12 +434,19 @@ def _without(headers: HeaderColumns, letters: Positions) -> HeaderColumns:
 
 
 def _encoded_headers(
-    templates: Sequence[_Template], template_of: Int64Array, rows: Int64Array, digits: Positions
+    templates: Sequence[_Template],
+    template_of: Int64Array,
+    rows: Int64Array,
+    digits: Positions,
+    buffer: UInt8Array,
 ) -> EncodedHeaders:
-    """Return the headers of letters: those of their templates, with the digits of their rows."""
+    """Return the headers of letters: those of their templates, with the digits of their rows.
+
+    They are in `buffer`, if that is large enough.
+    """
     ends = _ends(np.array([len(template.encoded) for template in templates]))
     data = np.frombuffer(b"".join(template.encoded for template in templates), np.uint8)
-    column = joined([take_rows(BytesColumn(ends, data), template_of)])
+    column = joined([take_rows(BytesColumn(ends, data), template_of, buffer=buffer)])
     # Some may have fewer: to write the same digits twice does no harm.
     most = max(len(template.holes) for template in templates)
     holes = np.array([(template.holes * most)[:most] for template in templates])

@@ -54,7 +54,7 @@ def kept(refused, side):
         row: json.loads(text)
         for payloads in refused.payloads
         if payloads.side == side
-        for row, text in zip(payloads.rows.tolist(), payloads.texts.to_pylist(), strict=True)
+        for row, text in zip(payloads.rows.tolist(), payloads.texts().to_pylist(), strict=True)
     }
 
 
@@ -185,9 +185,9 @@ def malformed(*offsets):
 def test_a_bad_row_that_refers_to_other_memory_ends_the_write():
     """A dead letter could show what is there, although the row is bad for another reason."""
     refused = RefusedRows()
+    encode_array(malformed(0, 1, 900, 2), refused, first_row=10, schema=NAMED)
     with pytest.raises(PayloadError, match=r"row 11, value\.id: the value is null"):
-        encode_array(malformed(0, 1, 900, 2), refused, first_row=10, schema=NAMED)
-    assert 0 == refused.count
+        refused.payloads[0].texts()
 
 
 def test_a_bad_row_is_set_aside_although_others_are_malformed():

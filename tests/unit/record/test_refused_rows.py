@@ -60,7 +60,7 @@ def test_rows_are_handed_out_by_their_numbers():
     """Those of a part of a batch are dealt with, and forgotten, before those of the next."""
     refused = added((NULL, [1, 5, 9]), (LATE, [2, 6]))
     for side, rows in (("key", [1, 2]), ("value", [5])):
-        refused.keep(RefusedPayloads(side, np.array(rows), pa.nulls(len(rows), pa.binary())))
+        refused.keep(RefusedPayloads(side, np.array(rows), pa.nulls(len(rows)), list))
     assert [(str(NULL), [1, 5]), (str(LATE), [2])] == rows_of(refused.between(0, 6))
     refused.forget(5)
     assert [(str(NULL), [5, 9]), (str(LATE), [6])] == rows_of(refused.between(0, 10))

@@ -77,6 +77,12 @@ def own(row, kind, topic="t"):
     return [("topic", topic), *extra, ("error", error), ("row", str(row))]
 
 
+def payloads_of(side, texts):
+    """Return keys or values with these texts, by their rows."""
+    values = pa.array(list(texts.values()))
+    return RefusedPayloads(side, np.array(list(texts)), values, lambda: values)
+
+
 KEYS = pa.array(["a", None, "", "d"], pa.string())
 
 
@@ -141,8 +147,8 @@ def test_the_headers_of_rows_come_first(kind):
 def test_payloads_that_were_not_encoded_are_text():
     """Only those of bad rows, and of their side."""
     kept = [
-        RefusedPayloads("value", np.array([11, 13, 20]), pa.array([b"one", b"three", b"later"])),
-        RefusedPayloads("key", np.array([12]), pa.array([b"two"])),
+        payloads_of("value", {11: b"one", 13: b"three", 20: b"later"}),
+        payloads_of("key", {12: b"two"}),
     ]
     bad = {RowErrorKind.VALUE: [1, 3], RowErrorKind.KEY: [2]}
     letters = letters_of(bad_batch(bad, first_row=10, payloads=kept, key=KEYS))
