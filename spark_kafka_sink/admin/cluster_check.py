@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
@@ -17,13 +17,16 @@ from spark_kafka_sink.model import host_and_port
 from spark_kafka_sink.network.connection_waits import Patience, wait_for_answer, wait_for_leaders
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
-from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.protocol.messages.metadata import MetadataResponseTopic
+
+T = TypeVar("T")
 
 #: Seconds for listing all topic names for an error.
 LIST_TIMEOUT: Final = 3.0
@@ -158,11 +161,31 @@ def list_topics(config: ClientConfig) -> list[str]:
 
     Raises KafkaError, within LIST_TIMEOUT seconds.
     """
+    return _asked(config, _all_topics)
 
-    async def run() -> list[str]:
+
+def missing_topics(config: ClientConfig, topics: Sequence[str]) -> set[str]:
+    """Return which topics do not exist; those that this client may not see are not among them.
+
+    Raises KafkaError, within LIST_TIMEOUT seconds.
+    """
+
+    async def ask(client: NetworkClient) -> set[str]:
+        found = await _topics(client, tuple(MetadataRequestTopic(name=topic) for topic in topics))
+        return {
+            topic.name
+            for topic in found
+            if topic.name is not None and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+
+    return _asked(config, ask)
+
+
+def _asked(config: ClientConfig, ask: Callable[[NetworkClient], Coroutine[Any, Any, T]]) -> T:
+    async def run() -> T:
         client = NetworkClient(config)
         try:
-            return await _all_topics(client)
+            return await ask(client)
         finally:
             await client.close()
 
@@ -171,9 +194,20 @@ def list_topics(config: ClientConfig) -> list[str]:
 
 
 async def _all_topics(client: NetworkClient) -> list[str]:
+    return [
+        topic.name
+        for topic in await _topics(client, None)
+        if topic.name is not None and not topic.is_internal
+    ]
+
+
+async def _topics(
+    client: NetworkClient, topics: tuple[MetadataRequestTopic, ...] | None
+) -> Sequence[MetadataResponseTopic]:
+    """Return what a broker says of topics; None for all that this client may see."""
     deadline = asyncio.get_running_loop().time() + LIST_TIMEOUT
     connection = await client.least_loaded_connection(deadline)
-    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     try:
         async with asyncio.timeout_at(deadline):
             response = await connection.send(request)
@@ -181,6 +215,4 @@ async def _all_topics(client: NetworkClient) -> list[str]:
         raise NetworkError(f"no answer within {LIST_TIMEOUT:g} s") from None
     if response.error_code:
         raise broker_error(response.error_code, f"{connection.node} refused to list topics")
-    return [
-        topic.name for topic in response.topics if topic.name is not None and not topic.is_internal
-    ]
+    return response.topics

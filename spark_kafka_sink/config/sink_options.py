@@ -72,6 +72,10 @@ class OnError(StrEnum):
     DLQ = "dlq"
 
 
+#: Much more than floats lose, and less than a row of any write.
+_ROUNDED_UP: Final = 1 + 1e-12
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorLimit:
     """How many bad rows a write may have: a number, or a share of all its rows."""
@@ -96,7 +100,8 @@ class ErrorLimit:
         """Return whether `bad` of `rows` rows are too many."""
         if self.count is not None:
             return bad > self.count
-        return self.share is not None and bad > self.share * rows
+        # 29% of 100 rows are 29, and as floats a little less.
+        return self.share is not None and bad > self.share * rows * _ROUNDED_UP
 
 
 class _ErrorLimitText:

@@ -70,9 +70,9 @@ _MOST_WAITING_BYTES: Final = 16_000_000
 #: Letters of fewer bytes than this are accepted by any topic.
 _SURELY_ACCEPTED: Final = 4_096
 _MOST_MISSING: Final = 1_000
-#: The topics for which a task of this process has waited in vain: brokers and name. The values mean
-#: nothing; the order is that of arrival.
-_missing: dict[tuple[object, str], None] = {}
+#: The topics for which a task of this process has waited in vain: brokers, whether these might have
+#: created them, and name. The values mean nothing; the order is that of arrival.
+_missing: dict[tuple[object, ...], None] = {}
 
 
 #: Returns the partition and the offset of an acknowledged letter.
@@ -279,31 +279,34 @@ class BadRowWriter:
         """Look whether topics that were missing earlier in this process exist by now."""
         if self._topic is not None or not _missing:
             return
-        servers = self._config.bootstrap_servers
         doubtful = {
             topic
             for topic in columns.topics
-            if (servers, topic) in _missing and topic not in self._looked_for
+            if self._memory_of(topic) in _missing and topic not in self._looked_for
         }
         if not doubtful:
             return
         self._looked_for |= doubtful
-        from spark_kafka_sink.admin.cluster_check import list_topics
+        from spark_kafka_sink.admin.cluster_check import missing_topics
 
         try:
-            existing = set(list_topics(self._config))
+            absent = missing_topics(self._config, sorted(doubtful))
         except KafkaError as error:
-            logger.info("the topics could not be listed, and are waited for: %s", error)
+            logger.info("the topics could not be looked for, and are waited for: %s", error)
             return
-        self._absent |= doubtful - existing
-        for topic in doubtful & existing:
-            _missing.pop((servers, topic), None)
+        self._absent |= absent
+        for topic in doubtful - absent:
+            _missing.pop(self._memory_of(topic), None)
+
+    def _memory_of(self, topic: str) -> tuple[object, ...]:
+        """Return the key of a topic in `_missing`: one that may be created is still waited for."""
+        return self._config.bootstrap_servers, self._config.allow_auto_create_topics, topic
 
     def _remember(self, absent: set[str]) -> None:
         self._absent |= absent
         self._looked_for |= absent
         for topic in absent:
-            _missing[self._config.bootstrap_servers, topic] = None
+            _missing[self._memory_of(topic)] = None
         while len(_missing) > _MOST_MISSING:
             del _missing[next(iter(_missing))]
 

@@ -275,14 +275,13 @@ class _Writer:
         """Return the topics that do not exist, if that is what an error is about."""
         if self._topic is not None or not _is_of_unknown_topic(error):
             return set()
-        from spark_kafka_sink.admin.cluster_check import list_topics
+        from spark_kafka_sink.admin.cluster_check import missing_topics
 
         try:
-            existing = list_topics(self._config)
+            return missing_topics(self._config, columns.topics)
         except KafkaError:
             # Nothing is known of the row, and the error says why.
             return set()
-        return set(columns.topics).difference(existing)
 
     def _sample_keys(self, producer: KafkaProducer) -> None:
         if not self._samples_keys:

@@ -14,6 +14,7 @@ from spark_kafka_sink.admin.cluster_check import (
     LEADERS_SECONDS,
     describe_topics,
     list_topics,
+    missing_topics,
     rest,
 )
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -21,6 +22,7 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network import cluster_connection_states, connection_waits
 from spark_kafka_sink.network.connection_waits import Patience
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.testing import AlterResponse, ApiKey
 from tests.support.network.leaps import leap_at_first_contact
 
@@ -164,3 +166,22 @@ def test_internal_topics_are_not_listed():
         config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
         assert ["orders"] == list_topics(config)
     assert 1 == hook.fired
+
+
+def test_a_topic_that_may_not_be_seen_is_not_missing():
+    """A broker says of it only that, whether it exists or not; nothing is created."""
+
+    def refused(response):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topics = (
+            replace(each, error_code=code, partitions=()) if each.name == "secret" else each
+            for each in response.topics
+        )
+        return replace(response, topics=tuple(topics))
+
+    with DevBroker(topics={"orders": 1}) as broker:
+        hook = broker.on(ApiKey.METADATA, AlterResponse(refused))
+        config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
+        for _ in range(2):
+            assert {"none"} == missing_topics(config, ["none", "secret", "orders"])
+    assert 2 == hook.fired

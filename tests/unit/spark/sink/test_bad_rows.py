@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from spark_kafka_sink import AdminClient, NewPartitions
 from spark_kafka_sink.config.sink_options import ErrorLimit, OnErrorOptions, SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.devbroker.net.faults import AnswerError
+from spark_kafka_sink.devbroker.net.faults import AlterResponse, AnswerError
 from spark_kafka_sink.errors import (
     DeliveryError,
     InvalidPartitionError,
@@ -67,10 +68,11 @@ def write(
     producers=None,
     rows=1_000,
     samples_keys=False,
+    config=None,
     **settings,
 ):
     """Write tables as one task; return what it has written."""
-    config = config_of(broker, **settings).producer
+    config = config or config_of(broker, **settings).producer
     options = OnErrorOptions(ErrorLimit.parse(limit), dlq)
     return write_rows(
         [batch for table in tables for batch in table.to_batches(rows)],
@@ -102,6 +104,8 @@ def letter_of(broker):
 
 BAD_PARTITION = table_of(["a", "b", "c"], partition=pa.array([0, 2, 1]))
 NO_PARTITION = table_of(["a", "b", "c"], partition=pa.array([0, 2**40, -1]))
+#: The topic of the letters is known after it.
+LETTER_FIRST = table_of(["first"], topic=pa.nulls(1, pa.string()))
 TIMES = table_of(["a", "b", "c"], timestamp=pa.array([0, -1, 5], pa.timestamp("us")))
 LATE = table_of(["a", "b", "c"], timestamp=pa.array([0, 2**62, 5], pa.timestamp("s")))
 NULL_HEADER = table_of(
@@ -358,6 +362,47 @@ def test_a_topic_that_does_not_exist_is_waited_for_once(broker):
     broker.create_topic("none")
     assert 3 == write(broker, table).rows
     assert ["c"] == values_of(broker, "none")
+
+
+def test_a_topic_that_may_not_be_seen_ends_the_write(broker):
+    """A row for a missing topic beside it does not make it look missing, too: it may exist."""
+
+    def hide(request, _):
+        def hidden(response):
+            topics = (
+                replace(each, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=())
+                if each.name == "other"
+                else each
+                for each in response.topics
+                if request.topics is not None or each.name != "other"
+            )
+            return replace(response, topics=tuple(topics))
+
+        return AlterResponse(hidden)
+
+    broker.on(ApiKey.METADATA, hide)
+    producers = impatient_producers(config_of(broker).producer, "none")
+    table = table_of(["a", "b"], topic=pa.array(["none", "other"]))
+    # No time is left for the answer after the wait for the other one.
+    with pytest.raises(KafkaError, match="topic 'other' is not known"):
+        write(broker, LETTER_FIRST, table, producers=producers)
+
+
+def test_a_topic_that_was_missing_is_created_once_it_may_be():
+    """A later write of the same process has autoCreateTopics=true, as the error advises."""
+    with DevBroker(topics={DLQ: 1}) as broker:
+        table = table_of(["a"], topic=pa.array(["new"]))
+        strict = replace(config_of(broker).producer, allow_auto_create_topics=False)
+        writes = [
+            (strict, impatient_producers(strict, "new")),
+            (replace(strict, allow_auto_create_topics=True), None),
+        ]
+        rows = [
+            write(broker, LETTER_FIRST, table, config=config, producers=producers).rows
+            for config, producers in writes
+        ]
+        assert [0, 1] == rows
+        assert ["a"] == values_of(broker, "new")
 
 
 def test_a_missing_topic_of_all_rows_ends_the_write(broker):

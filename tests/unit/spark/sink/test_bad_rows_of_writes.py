@@ -259,6 +259,13 @@ def test_options_of_bad_rows(options, expected):
 COLUMNS = StructType([StructField("value", StringType())])
 
 
+@pytest.mark.parametrize("percent", [7, 14, 28, 29, 55, 57, 58])
+def test_a_share_is_exact(percent):
+    """As many rows as it allows are no error, and one more is."""
+    limit = ErrorLimit.parse(f"{percent}%")
+    assert [False, True] == [limit.is_exceeded(bad, 100) for bad in (percent, percent + 1)]
+
+
 def test_a_missing_topic_of_dead_letters_is_refused_on_the_driver(broker, monkeypatch):
     """The check names it, whether or not the topic of the rows is an option."""
     leap_at_first_contact(monkeypatch)
