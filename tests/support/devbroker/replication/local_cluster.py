@@ -1,0 +1,175 @@
+"""A cluster of brokers that replicate with Kafka's own times, on a clock that a test moves."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.lifecycle.broker_cluster import BrokerCluster
+from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import BrokerIdentity
+from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
+from spark_kafka_sink.devbroker.log.data_directory import (
+    DataDirectory,
+    MetaProperties,
+    StoredCluster,
+)
+from spark_kafka_sink.devbroker.metadata.envelope import ForwardedRequest
+from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
+from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
+from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
+from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from spark_kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tests.support.devbroker.replication.simulated_cluster import records_of
+from tests.support.record.plain_batches import PlainRecord, plain_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
+
+CLUSTER_ID = "local"
+
+
+class LocalCluster:
+    """Three brokers, in memory or in a directory."""
+
+    def __init__(self, path: Path | None = None, node_ids: tuple[int, ...] = (1, 2, 3)) -> None:
+        self.now = 100.0
+        self.node_ids = node_ids
+        self._path = path
+        self._random = random.Random(1)
+        self._data: DataDirectory | None = None
+        store = None
+        if path is not None:
+            self._data = DataDirectory(path / "cluster")
+            self._data.write_cluster(StoredCluster(cluster_id=CLUSTER_ID))
+            store = self._data.metadata_log()
+        self.cluster = BrokerCluster(MetadataQuorum(store=store))
+        self._quorum = self.cluster.quorum
+        self.logs = {
+            node_id: BrokerLogs(
+                BrokerSettings(),
+                MetaProperties(CLUSTER_ID, node_id),
+                path=None if path is None else path / f"broker-{node_id}",
+            )
+            for node_id in node_ids
+        }
+        for node_id in node_ids:
+            self.start(node_id)
+
+    # Time and processes.
+
+    def run(self, seconds: float) -> None:
+        """Run until some seconds have passed."""
+        end = self.now + seconds
+        while self.cluster.deadline <= end:
+            self.now = max(self.now, self.cluster.deadline)
+            self.cluster.tick(self.now)
+        self.now = end
+
+    def start(self, node_id: int) -> None:
+        """Start a broker that is not running."""
+        logs = self.logs[node_id]
+        logs.start(self.now)
+        identity = BrokerIdentity(
+            node_id=node_id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=self._new_uuid(),
+            previous_epoch=logs.previous_epoch,
+        )
+        node = BrokerNode(
+            identity,
+            self.node_ids,
+            logs,
+            self._quorum,
+            new_uuid=self._new_uuid,
+            rng=self._random,
+        )
+        self.cluster.start(node, self.now)
+
+    def kill(self, node_id: int) -> None:
+        """End a broker without notice."""
+        self.cluster.kill(node_id, self.now)
+        self.logs[node_id].abandon()
+
+    def shut_down(self, node_id: int) -> None:
+        """End a broker in order, as soon as the controller lets it go."""
+        node = self.cluster.nodes[node_id]
+        self.cluster.shut_down(node_id, self.now)
+        for _ in range(1000):
+            if node.may_stop:
+                break
+            self.run(0.01)
+        self.cluster.stop(node_id, self.now)
+        self.logs[node_id].close(node.lifecycle.epoch, self.now)
+
+    def close(self) -> None:
+        """End all brokers without notice, and release the directories."""
+        for node_id in list(self.cluster.nodes):
+            self.kill(node_id)
+        if self._data is not None:
+            self._data.close()
+
+    def _new_uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self._random.getrandbits(128))
+
+    # Clients.
+
+    def ask(self, node_id, request, *, wait=0.0):
+        """Return the response to a request; None if there is none after `wait` seconds."""
+        responses = []
+        self.cluster.ask(node_id, request, responses.append, self.now)
+        self.run(wait)
+        return responses[0] if responses else None
+
+    def create_topic(self, name: str, *, ask: int) -> TopicIdPartition:
+        """Create a topic with one partition on all brokers; return the partition."""
+        topic = CreatableTopic(
+            name=name, num_partitions=1, replication_factor=len(self.node_ids), assignments=()
+        )
+        request = ForwardedRequest(request=CreateTopicsRequest(topics=(topic,)), version=7)
+        answer = self.ask(ask, request)
+        (result,) = answer.response.topics
+        assert 0 == result.error_code
+        return TopicIdPartition(result.topic_id, 0)
+
+    def partition(self, key: TopicIdPartition, node_id: int | None = None) -> PartitionRecord:
+        """Return a partition as a broker knows it, by default any that runs."""
+        node = next(iter(self.cluster.nodes.values()))
+        if node_id is not None:
+            node = self.cluster.nodes[node_id]
+        return node.image.find_partition(key)
+
+    def produce_request(self, key: TopicIdPartition, number: int, *, acks: int = -1):
+        """Return a request to write a record."""
+        data = PartitionProduceData(
+            index=key.partition, records=plain_batch([PlainRecord(timestamp=number)])
+        )
+        topic = TopicProduceData(topic_id=key.topic_id, partition_data=(data,))
+        return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=(topic,))
+
+    def produce(self, key: TopicIdPartition, number: int, *, to: int, acks=-1, wait=0.0):
+        """Write a record; return the result, or None if there is none in time."""
+        response = self.ask(to, self.produce_request(key, number, acks=acks), wait=wait)
+        return None if response is None else response.responses[0].partition_responses[0]
+
+    def fetch(self, key: TopicIdPartition, *, at: int):
+        """Return what a consumer gets of a partition from the beginning."""
+        partition = FetchPartition(
+            partition=key.partition, fetch_offset=0, partition_max_bytes=1 << 20
+        )
+        topic = FetchTopic(topic_id=key.topic_id, partitions=(partition,))
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=(topic,))
+        return self.ask(at, request).responses[0].partitions[0]
+
+    def records(self, key: TopicIdPartition, node_id: int) -> list[int]:
+        """Return the records in the log of a replica."""
+        log = self.cluster.nodes[node_id].replicas.log(key)
+        return records_of(log, log.log_start_offset, log.log_end_offset)

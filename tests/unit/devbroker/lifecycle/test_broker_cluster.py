@@ -1,0 +1,153 @@
+"""Brokers replicate over links that a test can cut or delay, with Kafka's own times."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import BrokerState
+from spark_kafka_sink.devbroker.metadata.records import NO_LEADER
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.devbroker.replication.local_cluster import LocalCluster
+
+
+@pytest.fixture(params=["memory", "disk"])
+def cluster(request, tmp_path):
+    """Return three running brokers."""
+    cluster = LocalCluster(None if request.param == "memory" else tmp_path)
+    cluster.run(0.5)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def key(cluster):
+    """Return a partition with one committed record."""
+    key = cluster.create_topic("t", ask=3)
+    leader = cluster.partition(key).leader
+    assert ErrorCode.NONE == cluster.produce(key, 7, to=leader, wait=0.1).error_code
+    return key
+
+
+def followers(cluster, key):
+    partition = cluster.partition(key)
+    return [each for each in partition.replicas if each != partition.leader]
+
+
+def test_brokers_start_within_a_second(cluster):
+    """Each of them may lead, and all know the same metadata."""
+    nodes = cluster.cluster.nodes.values()
+    assert {BrokerState.RUNNING} == {node.lifecycle.state for node in nodes}
+    first, *others = nodes
+    assert all(first.image == each.image for each in others)
+
+
+def test_a_record_reaches_all_replicas(cluster, key):
+    """And consumers, once it has."""
+    assert {(7,)} == {tuple(cluster.records(key, each)) for each in cluster.node_ids}
+    data = cluster.fetch(key, at=cluster.partition(key).leader)
+    assert 1 == data.high_watermark
+
+
+def test_a_killed_leader_is_replaced(cluster, key):
+    """When its session has ended; then it returns as a follower."""
+    leader = cluster.partition(key).leader
+    cluster.kill(leader)
+    cluster.run(12.0)
+    partition = cluster.partition(key)
+    assert partition.leader not in {leader, NO_LEADER}
+    assert leader not in partition.isr
+    assert ErrorCode.NONE == cluster.produce(key, 8, to=partition.leader, wait=0.1).error_code
+    cluster.start(leader)
+    cluster.run(3.0)
+    assert [7, 8] == cluster.records(key, leader)
+    assert leader in cluster.partition(key).isr
+
+
+def test_a_leader_that_shuts_down_is_replaced_at_once(cluster, key):
+    """No session has to end for that, only before the same broker may start again."""
+    leader = cluster.partition(key).leader
+    begun = cluster.now
+    cluster.shut_down(leader)
+    assert 2.5 > cluster.now - begun
+    cluster.run(0.1)
+    assert cluster.partition(key).leader not in {leader, NO_LEADER}
+    cluster.start(leader)
+    cluster.run(16.0)
+    assert leader in cluster.partition(key).isr
+
+
+def test_a_follower_that_is_cut_off_leaves_the_isr(cluster, key):
+    """After replica.lag.time.max.ms; until then acks=all waits for it."""
+    leader = cluster.partition(key).leader
+    follower = followers(cluster, key)[0]
+    for node_id in cluster.node_ids:
+        cluster.cluster.cut(node_id, follower)
+    result = cluster.produce(key, 8, to=leader, wait=5.0)
+    assert ErrorCode.REQUEST_TIMED_OUT == result.error_code
+    assert 1 == cluster.fetch(key, at=leader).high_watermark
+    cluster.run(50.0)
+    assert follower not in cluster.partition(key, leader).isr
+    assert 2 == cluster.fetch(key, at=leader).high_watermark
+    cluster.cluster.heal()
+    cluster.run(15.0)
+    assert follower in cluster.partition(key, leader).isr
+    assert [7, 8] == cluster.records(key, follower)
+
+
+def test_a_record_with_acks_1_may_be_lost(cluster, key):
+    """The leader had it alone when it was killed."""
+    leader = cluster.partition(key).leader
+    for follower in followers(cluster, key):
+        cluster.cluster.cut(leader, follower)
+    assert ErrorCode.NONE == cluster.produce(key, 8, to=leader, acks=1).error_code
+    cluster.kill(leader)
+    cluster.cluster.heal()
+    cluster.run(15.0)
+    cluster.start(leader)
+    cluster.run(15.0)
+    assert {(7,)} == {tuple(cluster.records(key, each)) for each in cluster.node_ids}
+
+
+def test_metadata_may_be_old(cluster):
+    """A broker whose link to the controller is slow does not know a new topic yet."""
+    controller = cluster.cluster.quorum.controller_id
+    slow, other = (each for each in cluster.node_ids if each != controller)
+    cluster.cluster.delay(controller, slow, 0.4)
+    key = cluster.create_topic("t", ask=other)
+    assert cluster.partition(key, slow) is None
+    assert cluster.partition(key, other) is not None
+    cluster.run(0.5)
+    assert cluster.partition(key, slow) is not None
+
+
+def test_a_client_of_a_killed_broker_gets_no_response(cluster, key):
+    """Neither when it waits already, nor when it asks later."""
+    leader = cluster.partition(key).leader
+    for follower in followers(cluster, key):
+        cluster.cluster.cut(leader, follower)
+    responses = []
+    request = cluster.produce_request(key, 8)
+    cluster.cluster.ask(leader, request, responses.append, cluster.now)
+    assert [] == responses
+    cluster.kill(leader)
+    cluster.cluster.ask(leader, request, responses.append, cluster.now)
+    assert [None, None] == responses
+
+
+def test_a_cluster_on_disk_continues_after_a_crash(tmp_path):
+    """Topics, records and epochs are there, although no process was shut down in order."""
+    cluster = LocalCluster(tmp_path)
+    cluster.run(0.5)
+    key = cluster.create_topic("t", ask=1)
+    leader = cluster.partition(key).leader
+    cluster.produce(key, 7, to=leader, wait=0.1)
+    epoch = cluster.cluster.quorum.controller_epoch
+    cluster.close()
+    again = LocalCluster(tmp_path)
+    again.run(12.0)
+    assert epoch < again.cluster.quorum.controller_epoch
+    partition = again.partition(key)
+    assert partition.leader != NO_LEADER
+    assert [7] == again.records(key, partition.leader)
+    assert ErrorCode.NONE == again.produce(key, 8, to=partition.leader, wait=0.1).error_code
+    again.close()
