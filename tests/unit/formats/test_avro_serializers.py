@@ -386,14 +386,15 @@ def test_a_payload_may_be_any_bytes(kind):
 
 
 @pytest.mark.parametrize(
-    ("given", "query"), [({}, ""), ({"normalize_schemas": True}, "?normalize=true")]
+    ("given", "query", "schema_id"),
+    [({}, "", 7), ({}, "", 0), ({"normalize_schemas": True}, "?normalize=true", 7)],
 )
-def test_the_registry_may_normalize_the_text(given, query):
-    """It is asked to when the text is looked up."""
+def test_the_registry_may_normalize_the_text(given, query, schema_id):
+    """It is asked to when the text is looked up; any id is before the value, also 0."""
     with FakeRegistry() as fake:
-        fake.values[f"/subjects/orders-value{query}"] = by_version(7, 1, TEXT)
+        fake.values[f"/subjects/orders-value{query}"] = by_version(schema_id, 1, TEXT)
         writer = AvroSerializer({"url": fake.url}, schema=TEXT, **given)
-        assert prefix(7) == writer.serialize("orders", [], ORDER)[:5]
+        assert prefix(schema_id) == writer.serialize("orders", [], ORDER)[:5]
 
 
 def test_framing_may_be_left_out(registry, register):

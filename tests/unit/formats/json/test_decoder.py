@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.formats.json.decoder import Decoder
+from spark_kafka_sink.formats.json.interpreter import single
 from spark_kafka_sink.formats.json.plan import make_plan
 from spark_kafka_sink.formats.json.types import parse_type
 from tests.support.formats.compared_avro import problems_of
@@ -230,6 +231,24 @@ def test_doubles_are_the_nearest_to_their_texts():
     assert {} == problems
     assert [float(text).hex() for text in texts] == [row["a"].hex() for row in rows]
     compare_decoders(make_plan(parse_type("a float")), [p.encode() for p in payloads], 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("1.000000059604644775390625", 1.0),
+        ("1.0000000596046447753906251", 1 + 2**-23),
+        ("1.0000000596046447753906249", 1.0),
+        ("1.000000178813934326171875", 1 + 2**-22),
+        ("1.0000001788139343261718751", 1 + 2**-22),
+        ("1.0000001788139343261718749", 1 + 2**-23),
+        ("-1.0000000596046447753906251", -1 - 2**-23),
+    ],
+)
+def test_floats_are_rounded_once(text, nearest):
+    """By way of a double, a text beside the middle of two floats would become that middle."""
+    assert nearest == single(text)
+    assert ([{"a": nearest}], {}) == decode("a float", [f'{{"a":{text}}}'])
 
 
 def test_decimals_are_rounded_as_spark_does():
