@@ -4,7 +4,7 @@ It does what `interpreter` does, many rows at once, in one pass and without goin
 when it has decoded all rows; when a buffer is full, and goes on with the same value when it is
 called again with a larger one; when only Python can round a number; or when a row does not fit into
 what is left of the output, and then nothing of that row is in the columns. A malformed payload
-becomes null, and is marked.
+becomes null, and where and why it was found to be malformed is written down.
 
 Nothing in a payload is trusted: all that is read is checked against the payload's end, and all that
 is written against a capacity.
@@ -12,6 +12,7 @@ is written against a capacity.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -45,6 +46,7 @@ from spark_kafka_sink.formats.json.plan import (
     MOST_DEPTH,
     JsonOp,
 )
+from spark_kafka_sink.formats.json.problems import Problem
 from spark_kafka_sink.formats.json.text_kernel import (
     HAS_ESCAPES,
     HAS_MORE_THAN_ASCII,
@@ -100,6 +102,19 @@ TASK_DTYPE: Final = np.dtype(
 #: not wanted; whether it is an object; the field that is expected; the fields that were there.
 FRAME_WIDTH: Final = 4
 
+
+class Failure(IntEnum):
+    """The numbers, 32 bits each, that say where and why a payload was found to be malformed."""
+
+    #: The slot plus one whose path an error names; 0 if the payload is not malformed.
+    PLACE = 0
+    #: A `Problem`.
+    PROBLEM = 1
+    #: The part of the payload that an error shows: where it begins and ends in the data.
+    BEGIN = 2
+    END = 3
+
+
 #: What Python has made of a number.
 ASKED: Final = 0
 ROUNDED: Final = 1
@@ -136,8 +151,36 @@ _HASH_START, _HASH_FACTOR, _HASH_MASK = HASH_START, HASH_FACTOR, HASH_MASK
 _HAS_ESCAPES, _HAS_MORE = HAS_ESCAPES, HAS_MORE_THAN_ASCII
 _NUMBER, _HARD = NUMBER, HARD
 _ASKED, _ROUNDED = ASKED, ROUNDED
+_FAILURE_PLACE, _FAILURE_PROBLEM, _FAILURE_BEGIN, _FAILURE_END = (4 * int(part) for part in Failure)
+_FAILURE_BYTES: Final = 4 * len(Failure)
+(
+    _NOTHING,
+    _TOO_SHORT,
+    _NOT_UTF8,
+    _NULL,
+    _OTHER_TYPE,
+    _NO_VALUE,
+    _LEFT,
+    _NO_COMMA_IN_OBJECT,
+    _NO_COMMA_IN_ARRAY,
+    _NO_NAME,
+    _NO_COLON,
+    _BAD_STRING,
+    _HALF_PAIR,
+    _TOO_DEEP,
+    _LONG_NUMBER,
+    _NOT_WHOLE,
+    _DOES_NOT_FIT,
+    _NOT_A_NUMBER,
+    _NOT_A_DECIMAL,
+    _NOT_BASE64,
+    _NOT_A_DATE,
+    _NOT_A_TIMESTAMP,
+    _OTHER_ZONE,
+) = map(int, Problem)
 _QUOTE, _OPEN, _CLOSE, _OPEN_ARRAY, _CLOSE_ARRAY, _COMMA, _COLON, _SPACE = b'"{}[],: '
 _N, _T, _F, _MINUS, _ZERO, _NINE = b"ntf-09"
+_B, _R, _U, _A, _E, _LAST_HEX, _BACKSLASH, _SLASH, _POINT, _PLUS = b"bruaef\\/.+"
 #: The words, and the lengths, of `true`, `false` without its first letter, and `null`.
 _TRUE: Final = int.from_bytes(b"true", "little")
 _FALSE_END: Final = int.from_bytes(b"false"[1:], "little")
@@ -375,6 +418,9 @@ def _append_leaf(  # noqa: C901, PLR0911, PLR0912, PLR0915, PLR0917  one for eac
         bits = columns[slot * _COLUMN + 1]
         limit = number >> (bits - 1)
         if behind == 0 or limit not in (0, -1):
+            return -_MALFORMED, 0
+        # Here, and not as something behind a number, so that the reason is found.
+        if behind < end and (load_byte(behind) == _POINT or load_byte(behind) | 0x20 == _E):
             return -_MALFORMED, 0
         if bits == 64:  # noqa: PLR2004
             store_int64(slots[slot, _DATA] + 8 * count, number)
@@ -659,6 +705,244 @@ def _decode_row(  # noqa: C901, PLR0911, PLR0912, PLR0915, PLR0917  the loop ove
         phase = _VALUE
 
 
+@kernel_part
+def _raw_end(  # noqa: C901, PLR0911
+    position: int, end: int
+) -> int:
+    """Return the address of the closing quotation mark, 0 if there is none, or a wrong escape."""
+    while position < end:
+        byte = load_byte(position)
+        if byte == _QUOTE:
+            return position
+        if byte < _SPACE:
+            return 0
+        position += 1
+        if byte == _BACKSLASH:
+            if position >= end:
+                return 0
+            letter = load_byte(position)
+            position += 1
+            if letter == _U:
+                if end - position < 4:  # noqa: PLR2004
+                    return 0
+                for at in range(position, position + 4):
+                    digit = load_byte(at)
+                    is_digit = _ZERO <= digit <= _NINE
+                    if not is_digit and not _A <= digit | 0x20 <= _LAST_HEX:
+                        return 0
+                position += 4
+            elif letter not in (_QUOTE, _BACKSLASH, _SLASH, _B, _F, _N, _R, _T):
+                return 0
+    return 0
+
+
+@kernel_part
+def _digits_end(position: int, end: int) -> int:
+    while position < end and _ZERO <= load_byte(position) <= _NINE:
+        position += 1
+    return position
+
+
+@kernel_part
+def _number_end(position: int, end: int) -> tuple[int, bool]:
+    """Return the address behind the longest number that begins here, and whether it is whole.
+
+    The address is 0 if there is none.
+    """
+    if position < end and load_byte(position) == _MINUS:
+        position += 1
+    behind = _digits_end(position, end)
+    if behind == position:
+        return 0, False
+    if load_byte(position) == _ZERO:
+        behind = position + 1
+    is_whole = True
+    if behind < end and load_byte(behind) == _POINT:
+        digits_end = _digits_end(behind + 1, end)
+        if digits_end > behind + 1:
+            behind = digits_end
+            is_whole = False
+    if behind < end and load_byte(behind) | 0x20 == _E:
+        digits = behind + 1
+        if digits < end and load_byte(digits) in (_MINUS, _PLUS):
+            digits += 1
+        digits_end = _digits_end(digits, end)
+        if digits_end > digits:
+            behind = digits_end
+            is_whole = False
+    return behind, is_whole
+
+
+@kernel_part
+def _place(columns: Any, stack: Any, depth: int) -> int:
+    """Return the slot whose path is that of what an object or array is read for."""
+    frame = depth - 1
+    while stack[frame, 0] < 0:
+        frame -= 1
+    slot: int = stack[frame, 0]
+    return slot if columns[slot * _COLUMN] == _OP_STRUCT else slot + 1
+
+
+@kernel_part
+def _why_no_string(position: int, end: int) -> tuple[int, int, int]:
+    """Return what is wrong with the string here, and what to show; else where it ends."""
+    close = _raw_end(position + 1, end)
+    if close == 0:
+        return _BAD_STRING, position, end
+    if unescape(0, position + 1, close) == 0:
+        return _HALF_PAIR, position, position
+    return _NOTHING, position, close + 1
+
+
+@kernel_part
+def _why_no_number(  # noqa: C901, PLR0911, PLR0912, PLR0917  one for each type
+    task: Any, columns: Any, slots: Any, slot: int, position: int, end: int
+) -> tuple[int, int, int]:
+    """Return as `_why_no_string`, for a number of any type or of none."""
+    op = -1
+    if slot >= 0:
+        op = columns[slot * _COLUMN]
+    is_float = op in (_OP_FLOAT32, _OP_FLOAT64)
+    close = 0
+    begin = position
+    if position < end and load_byte(position) == _QUOTE and (is_float or op == _OP_DECIMAL):
+        close = _raw_end(position + 1, end)
+        if close == 0:
+            return _BAD_STRING, position, end
+        if is_float:
+            return _NOT_A_NUMBER, position + 1, close
+        begin = position + 1
+    behind, is_whole = _number_end(begin, end)
+    if close and behind != close:
+        return _NOT_A_DECIMAL, begin, begin
+    if behind == 0:
+        return (_NO_VALUE if slot < 0 else _OTHER_TYPE), position, end
+    if behind - begin > _MOST_CHARACTERS:
+        return _LONG_NUMBER, begin, begin
+    if slot < 0:
+        return _NOTHING, begin, behind
+    if op == _OP_INTEGER:
+        if not is_whole:
+            return _NOT_WHOLE, begin, behind
+        number, is_long = read_integer(begin, behind)
+        if is_long == 0 or number >> (columns[slot * _COLUMN + 1] - 1) not in (0, -1):
+            return _DOES_NOT_FIT, begin, behind
+        return _NOTHING, begin, behind
+    _, number, exponent, is_cut, digits_end = scan_number(begin, behind)
+    if op == _OP_DECIMAL:
+        precision, scale = columns[slot * _COLUMN + 1], columns[slot * _COLUMN + 2]
+        # There is room for the item, which the loop was about to append.
+        target = slots[slot, _DATA] + 16 * slots[slot, _COUNT]
+        fits = parse_decimal(target, begin, digits_end, behind, precision, scale, task.tables)
+        return (_NOTHING if fits and close == 0 else _DOES_NOT_FIT), begin, behind
+    if task.number == begin and task.number_state != _ASKED:
+        return (_NOTHING if task.number_state == _ROUNDED else _DOES_NOT_FIT), begin, behind
+    size = 23 if op == _OP_FLOAT32 else 52
+    state, _ = parse_float(number, exponent, is_cut, 0, size, task.tables)
+    return (_NOTHING if state in (_NUMBER, _HARD) else _DOES_NOT_FIT), begin, behind
+
+
+@kernel_part
+def _why_no_value(  # noqa: C901, PLR0911, PLR0917  one for each type
+    task: Any, columns: Any, slots: Any, slot: int, depth: int, position: int, end: int
+) -> tuple[int, int, int]:
+    """Return as `_why_no_string`, for any value."""
+    byte = 0
+    if position < end:
+        byte = load_byte(position)
+    op = -1
+    if slot >= 0:
+        op = columns[slot * _COLUMN]
+    if byte == _N or (byte in (_T, _F) and op in (-1, _OP_BOOLEAN)):
+        if depth == 0 and byte == _N:
+            return _NULL, position, end
+        behind = _word(position, end)
+        return (_NOTHING, position, behind) if behind else (_NO_VALUE, position, end)
+    opens = byte in (_OPEN, _OPEN_ARRAY)
+    if (op == -1 and opens) or _OP_STRUCT <= op <= _OP_MAP:
+        if op != -1 and byte != (_OPEN_ARRAY if op == _OP_LIST else _OPEN):
+            return _OTHER_TYPE, position, end
+        return (_TOO_DEEP if depth >= _MOST_DEPTH else _NOTHING), position, position
+    if op == _OP_BOOLEAN:
+        return _OTHER_TYPE, position, end
+    if _OP_INTEGER <= op <= _OP_DECIMAL or (op == -1 and byte != _QUOTE):
+        return _why_no_number(task, columns, slots, slot, position, end)
+    if byte != _QUOTE:
+        return _OTHER_TYPE, position, end
+    problem, begin, behind = _why_no_string(position, end)
+    if op in (-1, _OP_TEXT) or problem == _BAD_STRING:
+        return problem, begin, behind
+    if op == _OP_BINARY:
+        return (_NOT_BASE64 if problem == _NOTHING else problem), begin, begin
+    close = _raw_end(position + 1, end)
+    if op == _OP_DATE:
+        return _NOT_A_DATE, position + 1, close
+    has_zone = columns[slot * _COLUMN + 1]
+    _, is_other = parse_timestamp(position + 1, close, 1 - has_zone)
+    return (_OTHER_ZONE if is_other else _NOT_A_TIMESTAMP), position + 1, close
+
+
+@kernel_part
+def _why(  # noqa: C901, PLR0911
+    task: Any, columns: Any, slots: Any, stack: Any
+) -> tuple[int, int, int, int]:
+    """Return why the row is malformed, the slot whose path an error names, and what it shows.
+
+    It repeats what the loop did last, in no hurry, and finds what the interpreter finds.
+    """
+    start = task.data + load_int32(task.offsets + 4 * task.row) + task.skipped
+    end = task.data + load_int32(task.offsets + 4 * task.row + 4)
+    if task.operation == _NOT_BEGUN:
+        return _TOO_SHORT, 0, end, end
+    if not is_utf8(start, end - start):
+        return _NOT_UTF8, 0, end, end
+    phase, slot, depth, position = task.operation, task.value_slot, task.depth, task.position
+    while True:
+        position = _skip_space(position, end)
+        if phase == _VALUE:
+            place = slot if slot >= 0 else _place(columns, stack, depth)
+            problem, begin, behind = _why_no_value(task, columns, slots, slot, depth, position, end)
+            if problem != _NOTHING or behind == position:
+                return problem, place, begin, behind
+            # It was only the beginning of what is here, such as 0 of 01.
+            position = behind
+            phase = _NEXT
+            continue
+        if depth == 0:
+            return _LEFT, 0, position, end
+        place = _place(columns, stack, depth)
+        is_object = stack[depth - 1, 1] != 0
+        if phase == _NEXT:
+            if position >= end or load_byte(position) != _COMMA:
+                problem = _NO_COMMA_IN_OBJECT if is_object else _NO_COMMA_IN_ARRAY
+                return problem, place, position, end
+            position = _skip_space(position + 1, end)
+        if is_object:
+            if position >= end or load_byte(position) != _QUOTE:
+                return _NO_NAME, place, position, end
+            problem, begin, behind = _why_no_string(position, end)
+            if problem == _NOTHING:
+                begin = _skip_space(behind, end)
+                problem, behind = _NO_COLON, end
+            return problem, place, begin, behind
+        slot = stack[depth - 1, 0]
+        if slot >= 0:
+            slot += 1
+        phase = _VALUE
+
+
+@kernel_part
+def _note_failure(task: Any, columns: Any, slots: Any, stack: Any) -> None:
+    """Write down where and why the current row is malformed, and let it become null."""
+    problem, place, begin, behind = _why(task, columns, slots, stack)
+    failure = task.failures + _FAILURE_BYTES * task.row
+    store_int32(failure + _FAILURE_PLACE, place + 1)
+    store_int32(failure + _FAILURE_PROBLEM, problem)
+    store_int32(failure + _FAILURE_BEGIN, begin - task.data)
+    store_int32(failure + _FAILURE_END, behind - task.data)
+    store_uint8(task.nulls + task.row, 1)
+
+
 @kernel(
     1,
     Items(TASK_DTYPE),
@@ -679,15 +963,16 @@ def _decode_json(  # noqa: PLR0917  by position, as kernels get arguments
         status = _decode_row(task, columns, fields, places, slots, stack)
         if status not in (_DONE, _MALFORMED, _FULL):
             return status
-        task.operation = _NOT_BEGUN
         if status == _DONE:
+            task.operation = _NOT_BEGUN
             task.row += 1
             continue
+        if status == _MALFORMED:
+            _note_failure(task, columns, slots, stack)
+        task.operation = _NOT_BEGUN
         forget_counters(slots)
         if status == _FULL:
             return status
-        store_int32(task.failures + 4 * task.row, 1)
-        store_uint8(task.nulls + task.row, 1)
     return _DONE
 
 

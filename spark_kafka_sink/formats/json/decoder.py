@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from spark_kafka_sink.formats.columnar.batch_decoder import MOST_BYTES, Batch, BatchDecoder
 from spark_kafka_sink.formats.columnar.output_kernel import Status
+from spark_kafka_sink.formats.columnar.reasons import Words, put_together
 from spark_kafka_sink.formats.json.decode_kernel import (
     FRAME_WIDTH,
     ROUND,
@@ -18,27 +19,40 @@ from spark_kafka_sink.formats.json.decode_kernel import (
     SCRATCH,
     TASK_DTYPE,
     TOO_LARGE,
+    Failure,
     decode_json,
 )
-from spark_kafka_sink.formats.json.interpreter import Interpreter, single
+from spark_kafka_sink.formats.json.interpreter import (
+    described,
+    expected,
+    named_path,
+    other_zone,
+    single,
+)
 from spark_kafka_sink.formats.json.number_kernel import TABLES
 from spark_kafka_sink.formats.json.plan import COLUMN_WIDTH, MOST_DEPTH, JsonOp
+from spark_kafka_sink.formats.json.problems import TEXTS, Problem
+from spark_kafka_sink.formats.json.shown_parts import FORMS, Form, shown_parts
 from spark_kafka_sink.record.kernel.decode_state import COPY_SLACK
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from spark_kafka_sink.formats.columnar.columns import Column
     from spark_kafka_sink.formats.json.plan import Plan
+
+#: The form in which each problem shows a part of the payload.
+_FORMS: Final = np.array([FORMS.get(problem, Form.NONE) for problem in Problem], np.int64)
 
 
 class Decoder(BatchDecoder):
     """Decodes batches by one plan; `value` is what errors call the value."""
 
-    failure_numbers = 1
+    failure_numbers = len(Failure)
 
     def __init__(self, plan: Plan, most_bytes: int = MOST_BYTES, value: str = "") -> None:
-        super().__init__(plan.column, most_bytes)
-        self._interpreter = Interpreter(plan, value)
+        super().__init__(plan.column, most_bytes, value)
+        self._paths = _paths(plan.column)
         # Each with a number behind it, so that it has an address.
         self._columns, self._fields, self._places = (
             np.array([*numbers, 0], np.int32)
@@ -84,10 +98,43 @@ class Decoder(BatchDecoder):
         task["number_bits"], task["number_state"] = struct.unpack("<q", packed)[0], ROUNDED
 
     def _reasons(self, batch: Batch, rows: npt.NDArray[np.int64]) -> Any:
-        return pa.array([self._problem(batch, int(row)) for row in rows], pa.string())
+        failures = batch.failures[rows].astype(np.int64)
+        problems = failures[:, Failure.PROBLEM]
+        begins, ends = failures[:, Failure.BEGIN], failures[:, Failure.END]
+        data = batch.payloads.buffers()[2]
+        details = shown_parts(data, begins, ends, _FORMS[problems])
+        numbers = (failures[:, Failure.PLACE] - 1) * len(Problem) + problems
+        return put_together(numbers, partial(self._words, int(batch.task["skipped"][0])), details)
 
-    def _problem(self, batch: Batch, row: int) -> str:
-        payload, skipped = batch.payloads[row].as_py(), int(batch.task["skipped"][0])
-        if len(payload) < skipped:
-            return f"it has fewer than {skipped} bytes"
-        return self._interpreter.problem(payload[skipped:])
+    def _words(self, skipped: int, number: int) -> Words:
+        """Return the text of a problem with the value of a slot."""
+        slot, problem = number // len(Problem), Problem(number % len(Problem))
+        if problem == Problem.TOO_SHORT:
+            return Words(f"it has fewer than {skipped} bytes")
+        if problem == Problem.NOTHING:
+            raise RuntimeError(
+                "the compiled decoder refused a payload for no reason; please report it"
+            )
+        before, after = TEXTS[problem]
+        column = self._slots.columns[slot]
+        match problem:
+            case Problem.NULL | Problem.DOES_NOT_FIT | Problem.NOT_A_TIMESTAMP:
+                after += described(column)
+            case Problem.OTHER_TYPE:
+                after += expected(column, self._columns[slot * COLUMN_WIDTH])
+            case Problem.OTHER_ZONE:
+                after += other_zone(column)
+        where = named_path(self._value, self._paths[slot])
+        text = f"{where}: {before}" if where else before
+        return Words(text, after if problem in FORMS else None)
+
+
+def _paths(column: Column) -> dict[int, str]:
+    """Return the paths of a column and of those below it, by their slots."""
+    paths = {column.slot: ""}
+    for part in column.all():
+        path = paths[part.slot]
+        for number, child in enumerate(part.children):
+            inner = {"list": "[]", "map": "{}"}.get(part.kind)
+            paths[child.slot] = path + (inner or f".{part.type.field(number).name}")
+    return paths

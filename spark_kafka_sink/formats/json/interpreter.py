@@ -1,6 +1,7 @@
 """Read payloads of JSON by a plan, in Python: the oracle of the compiled loop.
 
-It also says what is wrong with a payload that the loop has found to be malformed, and where.
+It also says what is wrong with a payload, and where; the decoder of columns has its words from here
+and from `problems`.
 """
 
 from __future__ import annotations
@@ -72,21 +73,8 @@ class Interpreter:
                 raise MalformedError("it is not UTF-8") from None
             return _Run(self._plan, text, path).read()
         except MalformedError as error:
-            names = "".join(path)
-            if len(names) > _SHOWN_PATH:
-                names = f"...{names[-_SHOWN_PATH:]}"
-            where = f"{self._value}{names}" if self._value else names.removeprefix(".")
+            where = named_path(self._value, "".join(path))
             raise MalformedError(f"{where}: {error}" if where else str(error)) from None
-
-    def problem(self, payload: bytes) -> str:
-        """Return why a payload is malformed; raises RuntimeError if it is not."""
-        try:
-            self.read(payload)
-        except MalformedError as error:
-            return str(error)
-        raise RuntimeError(
-            "the compiled decoder refused a payload that the interpreter accepts; please report it"
-        )
 
 
 class _Run:
@@ -102,7 +90,7 @@ class _Run:
     def read(self) -> Any:
         column = self._plan.column
         if self._peek() == "n":
-            raise self._expected(f"{_described(column)}")
+            raise self._expected(f"{described(column)}")
         value = self._read(column)
         self._peek()
         if self._position < len(self._text):
@@ -160,7 +148,7 @@ class _Run:
                 return self._map(column)
             case JsonOp.BOOLEAN:
                 if sign not in {"t", "f"}:
-                    raise self._expected("true or false")
+                    raise self._expected(expected(column, op))
                 return self._word() == "true"
             case JsonOp.INTEGER:
                 return self._integer(column)
@@ -169,8 +157,7 @@ class _Run:
             case JsonOp.DECIMAL:
                 return self._decimal(column)
         if sign != '"':
-            in_json = "" if op == JsonOp.TEXT else ", which is a string in JSON"
-            raise self._expected(f"{_described(column)}{in_json}")
+            raise self._expected(expected(column, op))
         if op == JsonOp.TEXT:
             return self._string()
         if op == JsonOp.BINARY:
@@ -295,7 +282,7 @@ class _Run:
             raise MalformedError(f"{shortened(text, 20)} is not written as an integer")
         number, limit = int(text), 1 << (column.type.bit_width - 1)
         if not -limit <= number < limit:
-            raise MalformedError(f"{shortened(text, 20)} does not fit into {_described(column)}")
+            raise MalformedError(f"{shortened(text, 20)} does not fit into {described(column)}")
         return number
 
     def _float(self, *, is_single: bool) -> float:
@@ -322,9 +309,7 @@ class _Run:
             raise MalformedError(f"a number has more than {MOST_CHARACTERS} characters")
         unscaled = _unscaled(found, column.type.scale)
         if abs(unscaled) >= 10**column.type.precision:
-            raise MalformedError(
-                f"{shortened(found[0], 20)} does not fit into {_described(column)}"
-            )
+            raise MalformedError(f"{shortened(found[0], 20)} does not fit into {described(column)}")
         digits = tuple(map(int, str(abs(unscaled))))
         return Decimal((int(unscaled < 0), digits, -column.type.scale))
 
@@ -343,7 +328,7 @@ class _Run:
 
     def _moment(self, raw: str, column: Column) -> int:
         """Return the microseconds of a timestamp."""
-        problem = MalformedError(f"{shortened(raw, 40)!r} is not {_described(column)}")
+        problem = MalformedError(f"{shortened(raw, 40)!r} is not {described(column)}")
         day = _DAY.match(raw)
         time = None if day is None else _TIME.fullmatch(raw, day.end())
         if day is None or time is None:
@@ -352,14 +337,12 @@ class _Run:
         offset = _offset(time[5])
         if days is None or hour > 23 or minute > 59 or second > 59 or offset is None:  # noqa: PLR2004
             raise problem
-        if (time[5] is not None) != (column.type.tz is not None):
-            has = "no time zone" if time[5] is None else "a time zone"
-            other = "timestamp_ntz" if time[5] is None else "timestamp"
-            raise MalformedError(f"{raw!r} has {has}: read it as {other}, or string")
         seconds = days * _DAY_SECONDS + hour * 3600 + (minute - offset) * 60 + second
         micros = seconds * 1_000_000 + int((time[4] or "").ljust(6, "0")[:6])
         if micros not in _LONG:
             raise problem
+        if (time[5] is not None) != (column.type.tz is not None):
+            raise MalformedError(f"{raw!r} has {other_zone(column)}")
         return micros
 
 
@@ -430,7 +413,36 @@ def _finite(number: np.float32) -> float:
     return value if math.isfinite(value) else math.copysign(2.0**128, value)
 
 
-def _described(column: Column) -> str:
+def named_path(value: str, names: str) -> str:
+    """Return what errors call a part of a value, with the end of a long path."""
+    if len(names) > _SHOWN_PATH:
+        names = f"...{names[-_SHOWN_PATH:]}"
+    return f"{value}{names}" if value else names.removeprefix(".")
+
+
+def expected(column: Column, op: int) -> str:
+    """Return what a value of a type begins with."""
+    match op:
+        case JsonOp.BOOLEAN:
+            return "true or false"
+        case JsonOp.INTEGER:
+            return "an integer"
+        case JsonOp.FLOAT32 | JsonOp.FLOAT64 | JsonOp.DECIMAL:
+            return "a number"
+        case JsonOp.STRUCT | JsonOp.LIST | JsonOp.MAP | JsonOp.TEXT:
+            return described(column)
+        case _:
+            return f"{described(column)}, which is a string in JSON"
+
+
+def other_zone(column: Column) -> str:
+    """Return what a timestamp has that its type must not have, and what to do."""
+    if column.type.tz is None:
+        return "a time zone: read it as timestamp, or string"
+    return "no time zone: read it as timestamp_ntz, or string"
+
+
+def described(column: Column) -> str:
     """Return Spark's name of a type, with its article."""
     kind = column.type
     return {
@@ -446,6 +458,8 @@ _SPARK_NAMES: Final = {
     "int16": "a smallint",
     "int32": "an int",
     "int64": "a bigint",
+    "float": "a float",
+    "double": "a double",
     "string": "a string",
     "binary": "a binary",
     "date32[day]": "a date",

@@ -206,6 +206,44 @@ def test_an_error_shows_the_beginning_of_what_is_left():
     assert {n: f"'{each}' is left behind the value" for n, each in enumerate(shown)} == problems
 
 
+def test_a_reason_is_worded_once_for_all_rows_that_have_it(monkeypatch):
+    """Only the parts that are shown differ; they are put together without Python."""
+    worded, words = [], Decoder._words
+
+    def counted(self, skipped, number):
+        worded.append(number)
+        return words(self, skipped, number)
+
+    monkeypatch.setattr(Decoder, "_words", counted)
+    texts = [f'{{"a":{row},"b":"x{row}"}}' for row in range(1000)]
+    _, problems = decode("a int, b int", [*texts, '{"a":1'])
+    expected = {row: f"b: '\"x{row}\"}}' instead of an integer" for row in range(1000)}
+    assert expected | {1000: "the end instead of ',' or '}'"} == problems
+    assert 2 == len(worded)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a":1.}', "'.}' instead of ',' or '}'"),
+        ('{"a":[01]}', "a: '[01]}' instead of an integer"),
+        ('{"a":1e+5}', "a: 1e+5 is not written as an integer"),
+        ('{"a":-}', "a: '-}' instead of an integer"),
+        ('{"c":[1,{"d":t}]}', "'t}]}' instead of a value"),
+        ('{"c":[1 2]}', "'2]}' instead of ',' or ']'"),
+        ('{"c":{"d" 1}}', "'1}}' instead of ':'"),
+        ('{"b":[[true,1.5]]}', "b[][]: '1.5]]}' instead of true or false"),
+        ('{"b":[[true,', "b[][]: the end instead of true or false"),
+        ('{"b":[[true}', "b[][]: '}' instead of ',' or ']'"),
+        (b'{"a":"\x80', "it is not UTF-8"),
+    ],
+)
+def test_the_reason_is_the_first_thing_that_is_wrong(text, reason):
+    """The loop may notice it later than a reader, or all at once."""
+    _, problems = decode("a int, b array<array<boolean>>", [text, b"\x80"])
+    assert {0: reason, 1: "it is not UTF-8"} == problems
+
+
 def test_objects_and_arrays_may_be_1000_deep():
     """As in Spark's parser; it makes no difference whether they are wanted."""
     rows, problems = decode("a int", [f'{{"b":{"[" * 999}{"]" * 999},"a":1}}'])
