@@ -45,6 +45,11 @@ _NO_PLUGIN: Final = (PluginReference("default"), PluginReference("bytes"))
 
 #: The unsupported settings of all clients.
 REFUSED_CLIENT: Final[Mapping[str, RefusedSetting]] = {
+    "bootstrap.resolve.timeout.ms": RefusedSetting(
+        "names are looked up when the client connects, and again until the time-out of the call "
+        "(max.block.ms, default.api.timeout.ms)",
+        ("0",),
+    ),
     "auto.include.jmx.reporter": RefusedSetting("there is no JMX in Python", ("false",)),
     "config.providers": RefusedSetting(
         "Java classes cannot be used here; ${env:NAME}, ${file:/path:key} and ${dir:/path:file} "
@@ -192,6 +197,11 @@ class ClientConfig(ABC):
     metadata_recovery_rebootstrap_trigger_ms: int = setting(LONG, 300_000, LOW, Range(0)).doc(
         "How long brokers that can be reached may fail to return metadata before the client "
         "contacts bootstrap.servers again (KIP-1102)."
+    )
+    metadata_cluster_check_enable: bool = setting(BOOLEAN, True, LOW).doc(
+        "Whether to ask each broker (from Kafka 4.4 on) if it is the one that the client means to "
+        "have connected to, and to contact bootstrap.servers again if it is not (KIP-1242). Has no "
+        "effect with metadata.recovery.strategy=none."
     )
     connections_max_idle_ms: int = setting(LONG, 540_000, MEDIUM).doc(
         "The idle time after which a connection is closed; below 0, it is never closed."

@@ -50,9 +50,14 @@ REFUSED: Final[Mapping[str, RefusedSetting]] = {
     "value.serializer.encoding": _ENCODING,
     "serializer.encoding": _ENCODING,
     **REFUSED_CLIENT,
+    "buffer.memory.allocation.strategy": RefusedSetting(
+        "open batches become smaller where many partitions share buffer.memory, which is what "
+        "incremental is for",
+        ("full",),
+    ),
     "transaction.two.phase.commit.enable": RefusedSetting(
         "transactions that never time out (KIP-939) require version 6 of InitProducerId, which is "
-        "not stable in Kafka 4.3; prepare_transaction() and exactly-once writes leave transactions "
+        "not stable in Kafka 4.4; prepare_transaction() and exactly-once writes leave transactions "
         "open without it, for at most transaction.timeout.ms",
         ("false",),
     ),
@@ -163,6 +168,13 @@ class ProducerConfig(ClientConfig):
         "The time after which records without a key avoid a partition whose leader accepts "
         "nothing; 0 never avoids any. Only with partitioner.adaptive.partitioning.enable."
     )
+    partitioner_rack_aware: bool = setting(BOOLEAN, False, LOW).doc(
+        "Whether records without a key go to partitions whose leader is in the rack of "
+        "client.rack, as long as there are any (KIP-1123). Only for the default partitioner."
+    )
+    client_rack: str = setting(STRING, "", LOW, RequestText()).doc(
+        "The rack of this client, for partitioner.rack.aware."
+    )
     #: None for bytes, which need no serializer.
     key_serializer: PluginReference | None = setting(CLASS, "bytes", HIGH, plugins=SERIALIZERS).doc(
         "The serializer of keys: `bytes`, `string`, `int`, `float`, `json`, or one of your "
@@ -215,6 +227,7 @@ class ProducerConfig(ClientConfig):
         values["acks"] = ACKS_ALL if values["acks"] == "all" else int(values["acks"])
         _settle_idempotence(values, given)
         _check_transactional_id(values, given)
+        _check_rack(values, given)
         _settle_delivery_timeout(values, given)
         _settle_batch_size(values, given)
 
@@ -260,6 +273,11 @@ def _check_transactional_id(values: dict[str, Any], given: GivenSettings) -> Non
             "transactional.id requires enable.idempotence=true, which requires acks=all and "
             "retries greater than 0"
         )
+
+
+def _check_rack(values: dict[str, Any], given: GivenSettings) -> None:
+    if values["partitioner.rack.aware"] and not values["client.rack"].strip():
+        raise given.error("partitioner.rack.aware=true requires client.rack")
 
 
 def _settle_delivery_timeout(values: dict[str, Any], given: GivenSettings) -> None:

@@ -297,6 +297,8 @@ REFUSED_SECURITY: Final[Mapping[str, RefusedSetting]] = {
         ),
         RefusedSetting(_NO_ASSERTIONS),
     ),
+    "sasl.oauthbearer.allow.unverified.audience": RefusedSetting(_BROKERS_CHECK, ("false",)),
+    "sasl.oauthbearer.allow.unverified.issuer": RefusedSetting(_BROKERS_CHECK, ("false",)),
     "sasl.oauthbearer.clock.skew.seconds": RefusedSetting(_BROKERS_CHECK, ("30",)),
     "sasl.oauthbearer.expected.audience": RefusedSetting(_BROKERS_CHECK, ("",)),
     "sasl.oauthbearer.expected.issuer": RefusedSetting(_BROKERS_CHECK, ("",)),

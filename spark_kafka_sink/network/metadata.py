@@ -92,7 +92,8 @@ class MetadataSnapshot:
     """The state of the cluster at one moment, as passed to partitioners.
 
     `cluster_id` is the cluster's id, `nodes` maps ids to brokers, and `topics` maps names to the
-    topics that the producer uses. `topic_partition` is a `TopicPartition`.
+    topics that the producer uses. `racks` maps the ids of brokers that have a rack to it.
+    `topic_partition` is a `TopicPartition`.
 
     >>> snapshot = MetadataSnapshot()
     >>> snapshot.partition_count("orders"), snapshot.leader_of(TopicPartition("orders", 0))
@@ -102,6 +103,7 @@ class MetadataSnapshot:
     cluster_id: str | None = None
     nodes: Mapping[int, Node] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, TopicMetadata] = field(default_factory=lambda: MappingProxyType({}))
+    racks: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
         """Return what is known about a partition; None if it is unknown."""
@@ -380,6 +382,7 @@ class Metadata:
                 {b.node_id: Node(b.node_id, b.host, b.port) for b in response.brokers}
             ),
             topics=MappingProxyType({**old, **topics}),
+            racks=MappingProxyType({b.node_id: b.rack for b in response.brokers if b.rack}),
         )
         self._topics.answered(topics)
         progressed = any(_tells_more(old.get(name), topic) for name, topic in topics.items())

@@ -44,11 +44,11 @@ class MetadataRecovery:
     """The time for which metadata requests have failed, and when to rebootstrap because of it.
 
     To rebootstrap is to forget the known brokers and start again from bootstrap.servers. With
-    metadata.recovery.strategy=rebootstrap there are three triggers: no known broker can be reached,
-    which the network client detects itself (KIP-899); a broker answers REBOOTSTRAP_REQUIRED; or
-    brokers can be reached, but none has returned metadata for
-    metadata.recovery.rebootstrap.trigger.ms (both KIP-1102), which is timed here. With `none` the
-    client never rebootstraps. Reads no clock: callers pass times in seconds.
+    metadata.recovery.strategy=rebootstrap there are four triggers: no known broker can be reached
+    (KIP-899), or another broker answers at the address of one (KIP-1242), which the network client
+    detects itself; a broker answers REBOOTSTRAP_REQUIRED; or brokers can be reached, but none has
+    returned metadata for metadata.recovery.rebootstrap.trigger.ms (both KIP-1102), which is timed
+    here. With `none` the client never rebootstraps. Reads no clock: callers pass times in seconds.
     """
 
     def __init__(self, *, enabled: bool, trigger: float) -> None:

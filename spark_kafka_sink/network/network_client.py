@@ -40,6 +40,7 @@ from spark_kafka_sink.network.connection.broker_connection import (
 from spark_kafka_sink.network.connection.connection_errors import (
     AbsentPeerError,
     GreetedOnlyError,
+    MisroutedError,
     SilentPeerError,
 )
 from spark_kafka_sink.network.connection.dialer import Dialer, refuse_if_sasl_is_required
@@ -418,6 +419,7 @@ class NetworkClient:
                 listener=self._listener,
                 on_throttle=lambda seconds: self.throttle(node, seconds),
                 on_writable=self._on_change,
+                cluster_id=self._cluster_of(node),
             )
         except SilentPeerError as error:
             reason = await self._dialer.why_silent(node, setup_timeout)
@@ -426,6 +428,15 @@ class NetworkClient:
             self._may_require_sasl.remove(node.node_id)
             await refuse_if_sasl_is_required(connection, setup_timeout)
         return connection
+
+    def _cluster_of(self, node: Node) -> str | None:
+        """Return the cluster that a node is known to belong to, if it is to be checked."""
+        known = node.node_id >= 0 and self._metadata_updater.recovery.is_enabled
+        return (
+            self.metadata.snapshot.cluster_id
+            if known and self._config.metadata_cluster_check_enable
+            else None
+        )
 
     def _on_attempt_done(self, node: Node, attempt: asyncio.Task[BrokerConnection]) -> None:
         del self._connecting[node.node_id]
@@ -445,6 +456,9 @@ class NetworkClient:
                 # The broker's address may have changed, or its partitions may have other leaders
                 # now.
                 self.metadata.request_update()
+            if isinstance(error, MisroutedError):
+                logger.info("%s", error)
+                self.rebootstrap()
         self._on_change()
 
     def _note_failure(self, node: Node, error: KafkaError) -> None:

@@ -2,7 +2,7 @@
 
 The first flexible version decides which request and response header an API uses (KIP-482), so it
 is needed even for APIs that this package does not implement: a broker must read such a request's
-header before it can reject it. Keys and versions are those of Apache Kafka 4.3
+header before it can reject it. Keys and versions are those of Apache Kafka 4.4
 (org.apache.kafka.common.protocol.ApiKeys); keys 4 to 7 were removed with ZooKeeper.
 """
 

@@ -1,6 +1,6 @@
 """Kafka's error codes, their kinds and their meanings.
 
-Codes, names and kinds are those of Apache Kafka 4.3 (org.apache.kafka.common.protocol.Errors and
+Codes, names and kinds are those of Apache Kafka 4.4 (org.apache.kafka.common.protocol.Errors and
 its exception classes); the descriptions are ours. On the wire a code is only a number, and a newer
 broker may send one that is not listed here: it keeps its number and is not retriable.
 """
@@ -187,6 +187,13 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, _FINAL, "the topology's epoch is invalid"
     STREAMS_TOPOLOGY_FENCED = 132, _FINAL, "the topology's epoch is out of date"
     SHARE_SESSION_LIMIT_REACHED = 133, _RETRIABLE, "the broker has too many share sessions"
+    GROUP_DELETION_FAILED = 134, _FINAL, "the group could not be deleted"
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = (
+        135,
+        _FINAL,
+        "the description of the topology could not be stored",
+    )
+    CONTROLLER_ID_NOT_REGISTERED = 136, _FINAL, "no controller with this id is registered"
 
 
 _BY_NUMBER: dict[int, ErrorCode] = {code.value: code for code in ErrorCode}

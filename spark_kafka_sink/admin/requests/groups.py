@@ -351,7 +351,10 @@ def deleting_groups() -> ItemRequest[str, delete_groups.DeleteGroupsResponse, No
         what,
         lambda group_ids, _: delete_groups.DeleteGroupsRequest(groups_names=tuple(group_ids)),
         lambda response, _: (
-            (result.group_id, error_in(result.error_code, f"{what} of {result.group_id!r}"))
+            (
+                result.group_id,
+                error_in(result.error_code, f"{what} of {result.group_id!r}", result.error_message),
+            )
             for result in response.results
         ),
         route=_to_coordinators,

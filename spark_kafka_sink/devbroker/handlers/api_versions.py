@@ -1,8 +1,9 @@
-"""ApiVersions 0-4: lists the APIs that this broker supports, with their versions.
+"""ApiVersions 0-5: lists the APIs that this broker supports, with their versions.
 
 A request in an unsupported version gets a version 0 response with UNSUPPORTED_VERSION and the
 range of ApiVersions only, so that the client can retry (KIP-511). From version 3 on, a client with
-an invalid software name or version gets INVALID_REQUEST.
+an invalid software name or version gets INVALID_REQUEST. From version 5 on, a client that means
+another broker or cluster gets REBOOTSTRAP_REQUIRED (KIP-1242).
 
 Like Kafka 4, the broker lists Produce from version 0 on although it does not serve versions 0 to
 2: clients built on librdkafka read a missing version 0 as missing support for compression
@@ -46,7 +47,7 @@ _API_KEYS = tuple(
 def api_versions(
     context: RequestContext, request: wire.ApiVersionsRequest
 ) -> wire.ApiVersionsResponse:
-    """Return all APIs and features (ApiVersions 0-4)."""
+    """Return all APIs and features (ApiVersions 0-5)."""
     if context.version >= _FIRST_VERSION_WITH_SOFTWARE_NAME:
         for value in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE_NAME_OR_VERSION.fullmatch(value):
@@ -54,6 +55,13 @@ def api_versions(
                     ErrorCode.INVALID_REQUEST,
                     f"{value!r} is not a valid name or version of client software",
                 )
+    if request.cluster_id is not None and (
+        (request.cluster_id, request.node_id) != (context.cluster.cluster_id, context.node_id)
+    ):
+        raise RefusedError(
+            ErrorCode.REBOOTSTRAP_REQUIRED,
+            f"this is node {context.node_id} of cluster {context.cluster.cluster_id!r}",
+        )
     supported_features: tuple[wire.SupportedFeatureKey, ...] = ()
     if context.version >= _FIRST_VERSION_WITH_LEVEL_0:
         supported_features = (

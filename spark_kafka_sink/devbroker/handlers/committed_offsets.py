@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -53,6 +54,7 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from uuid import UUID
 
 
 #: Of OffsetCommit and OffsetFetch.
@@ -62,13 +64,18 @@ _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 #: Of TxnOffsetCommit.
 _FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 4
 _FIRST_VERSION_THAT_ADDS_GROUPS = 5
+_FIRST_VERSION_OF_TXN_WITH_TOPIC_IDS = 6
 #: Of OffsetFetch.
 _FIRST_VERSION_WITH_GROUP_ERROR = 2
 _FIRST_VERSION_WITH_GROUPS = 8
 _NOTHING = CommittedOffset(NO_OFFSET)
 #: The errors of partitions that a broker does not pass on to the group's coordinator.
 _NOT_PASSED_ON = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
 )
 _HEARTBEAT_STATES = frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE})
 
@@ -204,7 +211,7 @@ def _check_commit(context: RequestContext, request: OffsetCommitRequest) -> Cons
 def txn_offset_commit(
     context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    """Commit the offsets of a group as part of a transaction (TxnOffsetCommit 0-5).
+    """Commit the offsets of a group as part of a transaction (TxnOffsetCommit 0-6).
 
     The offsets are pending until the transaction ends; see OffsetFetch for how readers see them. Up
     to version 4 the group must be in the transaction (AddOffsetsToTxn); if not, the error is
@@ -212,31 +219,33 @@ def txn_offset_commit(
     INVALID_PRODUCER_EPOCH is returned instead of PRODUCER_FENCED. Members must have the current
     generation; clients without a member id and generation may commit as well (KIP-447). A partition
     that does not exist gets UNKNOWN_TOPIC_OR_PARTITION on its own, one with too much metadata
-    OFFSET_METADATA_TOO_LARGE.
+    OFFSET_METADATA_TOO_LARGE. Version 6 has topic ids instead of names; a group that does not exist
+    gets GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION, and a stale epoch STALE_MEMBER_EPOCH
+    (KIP-1319).
     """
-    codes: dict[TopicPartition, ErrorCode] = {}
+    request = _with_names(context, request)
+    codes: dict[tuple[str, UUID, int], ErrorCode] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in request.topics:
         for partition in topic.partitions:
-            codes[TopicPartition(topic.name, partition.partition_index)] = _add_offset(
-                context, offsets, topic.name, partition
+            codes[topic.name, topic.topic_id, partition.partition_index] = (
+                _add_offset(context, offsets, topic.name, partition)
+                if topic.name
+                else ErrorCode.UNKNOWN_TOPIC_ID
             )
     if not codes or not _NOT_PASSED_ON.issuperset(codes.values()):
         code = _commit(context, request, offsets)
         if code is not ErrorCode.NONE:
-            codes |= {
-                topic_partition: code
-                for topic_partition, known in codes.items()
-                if known not in _NOT_PASSED_ON
-            }
+            codes |= {place: code for place, known in codes.items() if known not in _NOT_PASSED_ON}
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=tuple(
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=codes[TopicPartition(topic.name, partition.partition_index)],
+                        error_code=codes[topic.name, topic.topic_id, partition.partition_index],
                     )
                     for partition in topic.partitions
                 ),
@@ -244,6 +253,16 @@ def txn_offset_commit(
             for topic in request.topics
         )
     )
+
+
+def _with_names(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitRequest:
+    """Return a request with the names of its topics; that of an unknown topic is empty."""
+    if context.version < _FIRST_VERSION_OF_TXN_WITH_TOPIC_IDS:
+        return request
+    topics = tuple(
+        replace(topic, name=context.topic_name(topic.topic_id) or "") for topic in request.topics
+    )
+    return replace(request, topics=topics)
 
 
 def _commit(
@@ -299,7 +318,12 @@ def _verify(
 
 def _check_txn_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> None:
     group = _find_or_create_group(
-        context, request.group_id, request.generation_id, ErrorCode.ILLEGAL_GENERATION
+        context,
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        ErrorCode.ILLEGAL_GENERATION
+        if context.version < _FIRST_VERSION_OF_TXN_WITH_TOPIC_IDS
+        else ErrorCode.GROUP_ID_NOT_FOUND,
     )
     if isinstance(group, ConsumerGroup):
         _check_member_epoch(context, request, group)
@@ -307,7 +331,7 @@ def _check_txn_commit(context: RequestContext, request: TxnOffsetCommitRequest) 
     group.check_offset_commit(
         request.member_id,
         request.group_instance_id,
-        request.generation_id,
+        request.generation_id_or_member_epoch,
         transactional=True,
     )
 
@@ -315,8 +339,13 @@ def _check_txn_commit(context: RequestContext, request: TxnOffsetCommitRequest) 
 def _check_member_epoch(
     context: RequestContext, request: TxnOffsetCommitRequest, group: ConsumerGroup
 ) -> None:
-    """Raise RefusedError with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION."""
-    epoch = request.generation_id
+    """Raise RefusedError with UNKNOWN_MEMBER_ID, and ILLEGAL_GENERATION or STALE_MEMBER_EPOCH."""
+    epoch = request.generation_id_or_member_epoch
+    stale = (
+        ErrorCode.ILLEGAL_GENERATION
+        if context.version < _FIRST_VERSION_OF_TXN_WITH_TOPIC_IDS
+        else ErrorCode.STALE_MEMBER_EPOCH
+    )
     try:
         member = group.check_offset_commit(
             request.member_id, epoch, request.group_instance_id, version=None
@@ -324,7 +353,7 @@ def _check_member_epoch(
     except RefusedError as refused:
         if refused.error_code is not ErrorCode.STALE_MEMBER_EPOCH:
             raise
-        raise RefusedError(ErrorCode.ILLEGAL_GENERATION, refused.message) from refused
+        raise RefusedError(stale, refused.message) from refused
     if member is None:
         return
     for requested in request.topics:
@@ -334,7 +363,7 @@ def _check_member_epoch(
                 epoch, TopicIdPartition(topic.topic_id, partition.partition_index)
             ):
                 raise RefusedError(
-                    ErrorCode.ILLEGAL_GENERATION,
+                    stale,
                     f"epoch {epoch} is older than the assignment of partition "
                     f"{requested.name}-{partition.partition_index}",
                 )

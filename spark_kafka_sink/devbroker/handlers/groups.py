@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
@@ -268,7 +269,7 @@ def _failed_deletion(
 
 @handles(DeleteGroupsRequest, error_response=_failed_deletion)
 def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """Delete groups with their offsets (DeleteGroups 0-2).
+    """Delete groups with their offsets (DeleteGroups 0-3).
 
     A group with members gets NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND.
     """
@@ -279,6 +280,8 @@ def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> Dele
         context.cluster.groups.delete(group_id)
         return DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)
 
+    results = context.each_result(DeletableGroupResult, "group_id", request.groups_names, delete)
+    # Kafka has messages only for GROUP_DELETION_FAILED, which groups of Streams get.
     return DeleteGroupsResponse(
-        results=context.each_result(DeletableGroupResult, "group_id", request.groups_names, delete)
+        results=tuple(replace(result, error_message=None) for result in results)
     )

@@ -432,10 +432,12 @@ class BrokerConnection:
         listener: NetworkListener | None = None,
         on_throttle: Callable[[float], None] | None = None,
         on_writable: Callable[[], None] = lambda: None,
+        cluster_id: str | None = None,
     ) -> BrokerConnection:
         """Connect by `connect`, called with node and timeout, and fetch the broker's API versions.
 
-        With `sasl_client`, which begins an exchange, the connection authenticates first.
+        With `sasl_client`, which begins an exchange, the connection authenticates first. With
+        `cluster_id`, the broker is asked whether it is the node of that cluster (KIP-1242).
         `on_throttle` is called with the seconds for which a response asks the client to pause
         (KIP-219); `on_writable` is called when the socket has accepted everything that had to wait
         for it.
@@ -460,7 +462,9 @@ class BrokerConnection:
                 )
                 if client is not None and sasl_client is not None:
                     await connection._authenticate(client, sasl_client)
-                connection.api_versions = await fetch_api_versions(node, connection._send_version)
+                connection.api_versions = await fetch_api_versions(
+                    node, connection._send_version, cluster_id=cluster_id
+                )
                 connection._frames.allow_large()
                 return connection
         except BaseException as error:

@@ -33,6 +33,21 @@ class AbsentPeerError(NetworkError):
     """Nothing listens at any address of the node, or its name has no address."""
 
 
+class MisroutedError(NetworkError):
+    """The peer is another broker than the one that the connection is meant for (KIP-1242)."""
+
+
+def misrouted(node: Node) -> MisroutedError:
+    """Return the error for a node at whose address another broker answers."""
+    return MisroutedError(
+        f"{node}: what answers at this address is not broker {node.broker_id} of the cluster "
+        "that the client knows (REBOOTSTRAP_REQUIRED). The client starts again from "
+        "bootstrap.servers; if that happens again and again, check which address each broker "
+        "advertises (advertised.listeners), or set metadata.cluster.check.enable=false if a "
+        "proxy in between gives brokers other ids"
+    )
+
+
 def connect_failure(node: Node, error: OSError) -> NetworkError:
     """Return the error for a node to which no connection could be made.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from spark_kafka_sink.errors import UnsupportedVersionError
+from spark_kafka_sink.network.connection.connection_errors import misrouted
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -87,9 +88,17 @@ async def fetch_first_api_versions(node: Node, ask: AskInVersion) -> NodeApiVers
     return _accepted(node, await ask(_api_versions_request(), 0))
 
 
-async def fetch_api_versions(node: Node, ask: AskInVersion) -> NodeApiVersions:
-    """Fetch the API versions in the newest format that both sides support; raise BrokerError."""
+async def fetch_api_versions(
+    node: Node, ask: AskInVersion, *, cluster_id: str | None = None
+) -> NodeApiVersions:
+    """Fetch the API versions in the newest format that both sides support.
+
+    With the id of the node's cluster, the broker is asked whether it is that node (KIP-1242).
+    Raises MisroutedError if it is another one, BrokerError for another refusal.
+    """
     request = _api_versions_request()
+    if cluster_id is not None:
+        request = replace(request, cluster_id=cluster_id, node_id=node.broker_id)
     response = await ask(request, ApiVersionsRequest.versions.max)
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         # A broker without this version responds in the oldest format and lists those it supports.
@@ -101,7 +110,10 @@ async def fetch_api_versions(node: Node, ask: AskInVersion) -> NodeApiVersions:
 
 def _accepted(node: Node, response: ApiVersionsResponse) -> NodeApiVersions:
     if response.error_code:
-        raise broker_error(response.error_code, f"{node} refused ApiVersions")
+        refusal = broker_error(response.error_code, f"{node} refused ApiVersions")
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            raise misrouted(node) from refusal
+        raise refusal
     return NodeApiVersions.of(response)
 
 

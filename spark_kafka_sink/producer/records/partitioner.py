@@ -203,6 +203,16 @@ def led_partitions(leaders: Sequence[int]) -> list[int]:
     return [partition for partition, leader in enumerate(leaders) if leader >= 0]
 
 
+def nearby_partitions(
+    partitions: Sequence[int], leaders: Sequence[int], racks: Mapping[int, str], rack: str
+) -> Sequence[int]:
+    """Return the partitions whose leader is in a rack; all if there are none (KIP-1123).
+
+    `leaders` holds the node id of each partition's leader, `racks` the racks of nodes.
+    """
+    return [each for each in partitions if racks.get(leaders[each]) == rack] or partitions
+
+
 class PartitionLoads(NamedTuple):
     """The arguments of `BuiltInPartitioner.update_load_stats`, in order."""
 

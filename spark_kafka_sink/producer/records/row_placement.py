@@ -22,6 +22,7 @@ from spark_kafka_sink.producer.records.partitioner import (
     NodeLatencies,
     TopicPartitions,
     led_partitions,
+    nearby_partitions,
     partition_loads,
     place_rows,
 )
@@ -79,6 +80,8 @@ class RowPlacement:
         self._plug_in = None if isinstance(partitioner, KeyRule) else partitioner
         self._ignore_keys = config.partitioner_ignore_keys
         self._by_load = config.partitioner_adaptive_partitioning_enable
+        #: None for partitions of any rack.
+        self._rack = config.client_rack if config.partitioner_rack_aware else None
         self._core = core
         self._latencies = latencies
         self._rng = rng
@@ -186,10 +189,13 @@ class RowPlacement:
             # Mostly no queue has a batch: then all weights are equal.
             loads = partition_loads(leaders, sizes, self._latencies) if sizes else NO_LOADS
             partitioner.update_load_stats(*loads)
+        choices: Sequence[int] = led or range(topic.partition_count)
+        if self._rack is not None and led:
+            choices = nearby_partitions(led, leaders, self._core.snapshot.racks, self._rack)
         # All fields at once: each access to one of them takes a microsecond.
         slot, used, _ = sticky.item()
         partition, limit = partitioner.next_turn(
-            led or range(topic.partition_count),
+            choices,
             None if slot == NO_SLOT else slot - topic.first_slot,
             used=used,
             largest_batch=partial(self._open.largest_bytes, topic),

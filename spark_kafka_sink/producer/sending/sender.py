@@ -168,6 +168,7 @@ class TransactionRequestSender:
                 transaction_version=versions.transaction_version,
             )
         try:
+            handler.prepare(self._client.metadata.snapshot.topic_id)
             version = versions.version_for(handler.api_key, handler.max_version)
             handler.was_sent = True
             future = connection.send(handler.request(version), max_version=version)
@@ -185,6 +186,8 @@ class TransactionRequestSender:
         if error is None:
             try:
                 self.postponed_by = self._manager.handle_response(handler, done.result())
+                if self.postponed_by is not None and self.postponed_by.invalid_metadata:
+                    self._client.metadata.request_update()
             except Exception as raised:  # noqa: BLE001  the caller that waits gets it
                 # With an IllegalStateError the manager has ended the producer (KAFKA-14831).
                 self._fail(handler, raised)

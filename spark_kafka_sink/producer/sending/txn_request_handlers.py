@@ -34,10 +34,12 @@ from spark_kafka_sink.protocol.messages import (
     init_producer_id,
     txn_offset_commit,
 )
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from spark_kafka_sink.protocol.schema import AnyRequest, ApiRequest, ResponseT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from uuid import UUID
 
     from spark_kafka_sink.model import Node
 
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_KEYS = 4
 #: The last TxnOffsetCommit version that does not add the group to the transaction (KIP-890).
 LAST_OFFSET_COMMIT_WITHOUT_ADD = 4
+#: The last TxnOffsetCommit version that names topics; later ones have their ids (KIP-1319).
+LAST_OFFSET_COMMIT_WITH_NAMES = 5
 #: A value that brokers ignore unless the request has a transactional id.
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
@@ -106,6 +110,9 @@ class TxnRequestHandler(ABC):
     def max_version(self) -> int | None:
         """The highest version with the intended meaning; None for any."""
         return None
+
+    def prepare(self, topic_id: Callable[[str], UUID]) -> None:  # noqa: B027  most need nothing
+        """Look up the topic ids of the next request; `ZERO_UUID` is one that is not known."""
 
     @abstractmethod
     def request(self, version: int) -> AnyRequest:
@@ -324,6 +331,8 @@ class TxnOffsetCommitHandler(RequestOfTransaction[txn_offset_commit.TxnOffsetCom
     is_transaction_v2: bool
     #: The offsets that are not committed yet.
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    #: By name; empty if that of one topic is not known.
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
 
     @property
     def coordinator_key(self) -> str:
@@ -332,8 +341,18 @@ class TxnOffsetCommitHandler(RequestOfTransaction[txn_offset_commit.TxnOffsetCom
 
     @property
     def max_version(self) -> int | None:
-        """From version 5 on the request also adds the group to the transaction, as TV2 requires."""
-        return None if self.is_transaction_v2 else LAST_OFFSET_COMMIT_WITHOUT_ADD
+        """From version 5 on the request also adds the group to the transaction, as TV2 requires.
+
+        From version 6 on it has the ids of all topics.
+        """
+        if not self.is_transaction_v2:
+            return LAST_OFFSET_COMMIT_WITHOUT_ADD
+        return None if self.topic_ids else LAST_OFFSET_COMMIT_WITH_NAMES
+
+    def prepare(self, topic_id: Callable[[str], UUID]) -> None:
+        """Look up the topic ids; those of a source's topics may not be known to a producer."""
+        ids = {partition.topic: topic_id(partition.topic) for partition in self.offsets}
+        self.topic_ids = {} if ZERO_UUID in ids.values() else ids
 
     def request(self, version: int) -> txn_offset_commit.TxnOffsetCommitRequest:  # noqa: ARG002 - the same in all
         """Build the request; versions below 3 cannot name the member, so encoding fails."""
@@ -342,12 +361,13 @@ class TxnOffsetCommitHandler(RequestOfTransaction[txn_offset_commit.TxnOffsetCom
             group_id=self.group_metadata.group_id,
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
-            generation_id=self.group_metadata.generation_id,
+            generation_id_or_member_epoch=self.group_metadata.generation_id,
             member_id=self.group_metadata.member_id,
             group_instance_id=self.group_metadata.group_instance_id,
             topics=tuple(
                 txn_offset_commit.TxnOffsetCommitRequestTopic(
                     name=topic,
+                    topic_id=self.topic_ids.get(topic, ZERO_UUID),
                     partitions=tuple(
                         txn_offset_commit.TxnOffsetCommitRequestPartition(
                             partition_index=topic_partition.partition,
@@ -364,8 +384,11 @@ class TxnOffsetCommitHandler(RequestOfTransaction[txn_offset_commit.TxnOffsetCom
 
     def verdict(self, response: txn_offset_commit.TxnOffsetCommitResponse) -> Verdict:
         """Return the worst of the partitions' verdicts; remove the offsets that were accepted."""
+        names = {topic_id: name for name, topic_id in self.topic_ids.items()}
         answered = {
-            TopicPartition(topic.name, partition.partition_index): partition.error_code
+            TopicPartition(
+                topic.name or names.get(topic.topic_id, ""), partition.partition_index
+            ): partition.error_code
             for topic in response.topics
             for partition in topic.partitions
         }

@@ -1,8 +1,9 @@
 """ApiVersions: the API versions that a broker supports, and the features of its cluster.
 
 Version 3 is flexible and contains the client's name (KIP-511) and the cluster's features (KIP-584);
-version 4 allows 0 as a feature's minimum version. A broker that does not support the requested
-version responds in version 0. The response's header is never flexible.
+version 4 allows 0 as a feature's minimum version, and 5 says which broker the client means to have
+connected to (KIP-1242). A broker that does not support the requested version responds in version 0.
+The response's header is never flexible.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ class ApiVersionsRequest(ApiRequest["ApiVersionsResponse"]):
     """The first request on every connection."""
 
     api_key = ApiKey.API_VERSIONS
-    versions = VersionRange(0, 4)
+    versions = VersionRange(0, 5)
 
     client_software_name: str = field(STRING, versions="3+", ignorable=True, default="")
     client_software_version: str = field(STRING, versions="3+", ignorable=True, default="")
+    #: Both are set, or none: the broker answers REBOOTSTRAP_REQUIRED if it is another one.
+    cluster_id: str | None = field(
+        STRING, versions="5+", nullable="5+", ignorable=True, default=None
+    )
+    node_id: int = field(INT32, versions="5+", ignorable=True, default=-1)
 
 
 @message

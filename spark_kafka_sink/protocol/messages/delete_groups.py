@@ -1,6 +1,6 @@
 """DeleteGroups: deletes consumer groups that have no members, and their offsets.
 
-Version 2 is flexible.
+Version 2 is flexible, 3 adds error messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class DeleteGroupsRequest(ApiRequest["DeleteGroupsResponse"]):
     """A request to the groups' coordinator."""
 
     api_key = ApiKey.DELETE_GROUPS
-    versions = VersionRange(0, 2)
+    versions = VersionRange(0, 3)
 
     groups_names: tuple[str, ...] = field(array(STRING))
 
@@ -24,6 +24,9 @@ class DeletableGroupResult:
 
     group_id: str = field(STRING)
     error_code: int = field(INT16, default=0)
+    error_message: str | None = field(
+        STRING, versions="3+", nullable="3+", ignorable=True, default=None
+    )
 
 
 @message

@@ -1,7 +1,7 @@
 """InitProducerId: returns a producer id and epoch for an idempotent or transactional producer.
 
 Version 2 is flexible; 3 lets a producer bump its own epoch (KIP-360); 4 adds PRODUCER_FENCED, 5
-TRANSACTION_ABORTABLE. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.3.
+TRANSACTION_ABORTABLE. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """TxnOffsetCommit: commits offsets of a consumer group as part of a transaction.
 
 Version 2 adds leader epochs, 3 is flexible and adds the group member (KIP-447), 4 adds
-TRANSACTION_ABORTABLE, 5 adds the group to the transaction implicitly (KIP-890).
+TRANSACTION_ABORTABLE, 5 adds the group to the transaction implicitly (KIP-890), 6 has topic ids
+instead of names (KIP-1319).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class TxnOffsetCommitRequestPartition:
 class TxnOffsetCommitRequestTopic:
     """The partitions of one topic."""
 
-    name: str = field(STRING)
+    name: str = field(STRING, versions="0-5", ignorable=True, default="")
+    topic_id: Uuid = field(UUID, versions="6+", ignorable=True, default=ZERO_UUID)
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = field(
         array(TxnOffsetCommitRequestPartition)
     )
@@ -39,13 +41,13 @@ class TxnOffsetCommitRequest(ApiRequest["TxnOffsetCommitResponse"]):
     """A request to the group's coordinator."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
-    versions = VersionRange(0, 5)
+    versions = VersionRange(0, 6)
 
     transactional_id: str = field(STRING)
     group_id: str = field(STRING)
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT16)
-    generation_id: int = field(INT32, versions="3+", default=UNKNOWN_GENERATION_ID)
+    generation_id_or_member_epoch: int = field(INT32, versions="3+", default=UNKNOWN_GENERATION_ID)
     member_id: str = field(STRING, versions="3+", default="")
     group_instance_id: str | None = field(STRING, versions="3+", nullable="3+", default=None)
     topics: tuple[TxnOffsetCommitRequestTopic, ...] = field(array(TxnOffsetCommitRequestTopic))
@@ -63,7 +65,8 @@ class TxnOffsetCommitResponsePartition:
 class TxnOffsetCommitResponseTopic:
     """The partitions of one topic."""
 
-    name: str = field(STRING)
+    name: str = field(STRING, versions="0-5", ignorable=True, default="")
+    topic_id: Uuid = field(UUID, versions="6+", ignorable=True, default=ZERO_UUID)
     partitions: tuple[TxnOffsetCommitResponsePartition, ...] = field(
         array(TxnOffsetCommitResponsePartition)
     )

@@ -157,7 +157,7 @@ def txn_commit_request(
         group_id=group_id,
         producer_id=identity[0],
         producer_epoch=identity[1],
-        generation_id=generation_id,
+        generation_id_or_member_epoch=generation_id,
         member_id=member_id,
         topics=tuple(
             TxnOffsetCommitRequestTopic(

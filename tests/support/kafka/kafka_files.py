@@ -27,7 +27,7 @@ from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KAFKA_4 = "4.3.1"
+KAFKA_4 = "4.4.0"
 KAFKA_3 = "3.9.1"
 
 #: The longest time between two messages of Maven, which has one for each file; by itself, it waits

@@ -2,7 +2,7 @@
 
 The fields of each message, and of each record of a coordinator, that has a class of the same name
 here are kept in `kafka_fields.json`, with which `tests/unit/protocol/test_definitions.py` compares
-the classes. Run by hand, with the jars of Kafka 4.3.1 (clients, group coordinator):
+the classes. Run by hand, with the jars of Kafka 4.4.0 (clients, group coordinator):
 
     python -m tests.support.kafka.message_definitions DIRECTORY-OF-KAFKA-JARS
 """

@@ -40,7 +40,9 @@ from tests.support.kafka.kafka_unavailable import KafkaFailedError, KafkaUnavail
 _FORMAT_SECONDS = 120
 _READY_SECONDS = 120
 _CLASSES = "classes.jsa"
-_CHECKPOINT = "bootstrap.checkpoint"
+_STORAGE = "storage"
+#: Of the files in a formatted storage, the one with the ids of a node.
+_IDS = "meta.properties"
 
 
 def quick_options(version: str) -> list[str]:
@@ -53,12 +55,13 @@ def prepared_release(version: str) -> Path:
     """Return a directory with what lets brokers of a version start quickly.
 
     It has the shared archive of the classes that the first broker loaded, and the checkpoint that
-    Kafka's tool wrote into its storage. If it is missing, this first broker runs now, for some
-    seconds. Raises KafkaUnavailableError, and KafkaFailedError if it does not start.
+    Kafka's tool wrote into its storage, at the place that this version has for it. If it is
+    missing, this first broker runs now, for some seconds. Raises KafkaUnavailableError, and
+    KafkaFailedError if it does not start.
     """
     jars = kafka_jars(version)
     java = java_command()
-    prepared = cache_directory() / f"{version}-prepared-{java_identity(java)}"
+    prepared = cache_directory() / f"{version}-ready-{java_identity(java)}"
     with locked(cache_directory()):
         # Another process may have prepared the release while this one waited for the lock.
         if not prepared.is_dir():
@@ -86,7 +89,8 @@ def _prepare(java: str, jars: Path, prepared: Path) -> None:
         )
         (directory / "server.properties").write_text(to_text(properties))
         _run_format_tool(kafka_command(java, jars, directory, []), directory / "server.properties")
-        shutil.copy2(directory / "data" / _CHECKPOINT, kept)
+        ids = shutil.ignore_patterns(_IDS)
+        shutil.copytree(directory / "data", kept / _STORAGE, ignore=ids)
         command = kafka_command(java, jars, directory, writing_archive(kept / _CLASSES))
         node = KafkaProcess(node_id=1, address=clients, directory=directory, command=command)
         node.start()
@@ -115,15 +119,14 @@ def _run_format_tool(command: list[str], properties: Path) -> None:
 
 def format_storage(version: str, storage: Path, *, node_id: int, cluster_id: uuid.UUID) -> None:
     """Format a node's storage as Kafka's tool would: with the ids of its own in meta.properties."""
-    storage.mkdir()
-    shutil.copy2(prepared_release(version) / _CHECKPOINT, storage)
+    shutil.copytree(prepared_release(version) / _STORAGE, storage)
     meta = {
         "version": "1",
         "cluster.id": _base64(cluster_id),
         "node.id": str(node_id),
         "directory.id": _base64(uuid.uuid4()),
     }
-    (storage / "meta.properties").write_text(to_text(meta))
+    (storage / _IDS).write_text(to_text(meta))
 
 
 def _base64(kafka_id: uuid.UUID) -> str:

@@ -56,6 +56,7 @@ PRODUCER = Comparison(
     related={
         "batch.size": {"buffer.memory": 2**31},
         "delivery.timeout.ms": {"request.timeout.ms": 0, "linger.ms": 0},
+        "partitioner.rack.aware": {"client.rack": "a"},
     },
     # The settings of Java's serializers.
     others={f"{part}serializer.encoding" for part in ("", "key.", "value.")},

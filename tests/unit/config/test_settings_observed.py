@@ -82,6 +82,9 @@ OBSERVED = {
     "metadata.recovery.rebootstrap.trigger.ms": (
         f"{REBOOTSTRAP}::test_a_long_time_without_metadata_triggers_a_rebootstrap"
     ),
+    "metadata.cluster.check.enable": (
+        f"{REBOOTSTRAP}::test_without_the_check_no_broker_is_asked_who_it_is"
+    ),
     "connections.max.idle.ms": f"{NETWORK}::test_closing_an_idle_connection_is_not_an_error",
     "client.dns.lookup": (
         f"{REBOOTSTRAP}::test_bootstrap_servers_can_be_resolved_to_canonical_names"
@@ -97,6 +100,8 @@ OBSERVED = {
     "partitioner.availability.timeout.ms": (
         f"{PLACEMENT}::test_the_partitions_of_a_stuck_node_are_not_chosen"
     ),
+    "partitioner.rack.aware": f"{PLACEMENT}::test_partitions_of_the_clients_rack_are_chosen",
+    "client.rack": f"{PLACEMENT}::test_partitions_of_the_clients_rack_are_chosen",
     "key.serializer": f"{RECORDS}::test_keys_and_values_are_serialized",
     "value.serializer": f"{RECORDS}::test_keys_and_values_are_serialized",
     "interceptor.classes": f"{RECORDS}::test_records_pass_through_interceptors",

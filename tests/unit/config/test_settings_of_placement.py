@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.producer.records.open_batches import OpenBatches
 from spark_kafka_sink.producer.records.partitioner import NodeLatencies
 from spark_kafka_sink.producer.records.row_placement import RowPlacement
@@ -16,6 +18,7 @@ from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 PARTITIONS = 3
 CHOICES = 300
 BYTES = 1_000
+NO_RACKS = {}
 
 
 class _Core:
@@ -23,8 +26,9 @@ class _Core:
 
     key_sample = None
 
-    def __init__(self):
+    def __init__(self, racks):
         self.accumulator = self
+        self.snapshot = MetadataSnapshot(racks=racks)
 
     def leaders(self, topic):
         return range(PARTITIONS)
@@ -33,7 +37,7 @@ class _Core:
         return {0: 50, 1: 1}
 
 
-def _chosen(*, node_0_stuck_for=0.0, **settings):
+def _chosen(*, node_0_stuck_for=0.0, racks=NO_RACKS, **settings):
     """Choose the sticky partition repeatedly; return how many bytes each partition may get."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     config = ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9", **named})
@@ -46,7 +50,7 @@ def _chosen(*, node_0_stuck_for=0.0, **settings):
         config,
         open_batches,
         partitioner=DEFAULT_KEY_RULE,
-        core=_Core(),
+        core=_Core(racks),
         latencies=latencies,
         rng=random.Random(7),
     )
@@ -72,3 +76,35 @@ def test_the_partitions_of_a_stuck_node_are_not_chosen(timeout, is_chosen):
     """The partitions of a node that is stuck for longer than the timeout are not chosen."""
     counts = _chosen(node_0_stuck_for=1.0, partitioner_availability_timeout_ms=timeout)
     assert is_chosen == (counts[0] > 0)
+
+
+@pytest.mark.parametrize("by_load", [True, False])
+@pytest.mark.parametrize(
+    ("racks", "chosen"),
+    [
+        ({0: "a", 1: "b", 2: "b"}, {1, 2}),
+        ({0: "b"}, {0}),
+        ({0: "a", 1: "a"}, {0, 1, 2}),
+        ({}, {0, 1, 2}),
+    ],
+)
+def test_partitions_of_the_clients_rack_are_chosen(racks, chosen, by_load):
+    """Partitions with a leader in the rack get all, unless there is none (KIP-1123)."""
+    counts = _chosen(
+        racks=racks,
+        partitioner_rack_aware=True,
+        client_rack="b",
+        partitioner_adaptive_partitioning_enable=by_load,
+    )
+    assert chosen == {partition for partition, used in counts.items() if used}
+
+
+def test_racks_do_not_matter_unless_asked_for():
+    """With client.rack alone, all partitions are chosen, as in Java's producer."""
+    assert {0, 1, 2} == set(_chosen(racks={0: "b"}, client_rack="b"))
+
+
+def test_rack_awareness_needs_a_rack():
+    """Java's producer refuses the setting without one, too."""
+    with pytest.raises(ConfigError, match=r"partitioner\.rack\.aware=true requires client\.rack"):
+        _chosen(partitioner_rack_aware=True, client_rack=" ")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_kafka_sink.errors import NetworkError
-from spark_kafka_sink.model import Node
+from spark_kafka_sink.model import MORE_CONNECTIONS, Node
 from spark_kafka_sink.network.connection.host_resolver import HostResolver
+from spark_kafka_sink.network.connection.node_api_versions import fetch_api_versions
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
+from spark_kafka_sink.protocol.registry import decode_request, encode_response
 from tests.support.network.metadata_script import MetadataScript, described
 from tests.support.network.network_clients import (
     NODE,
@@ -161,3 +166,70 @@ def test_bootstrap_servers_can_be_resolved_to_canonical_names():
             **{"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"},
         )
     assert ["alias.example", "canonical.example"] == looked_up
+
+
+def _meant(**settings: object) -> list[tuple[str | None, int]]:
+    """Connect to a cluster whose node 7 is another broker, which says so if it is asked (KIP-1242).
+
+    Returns the cluster and node that each connection means.
+    """
+    meant: list[tuple[str | None, int]] = []
+
+    def watched(script: MetadataScript, *, refuses: bool) -> Callable[[bytes], bytes | None]:
+        def answer(frame: bytes) -> bytes | None:
+            header, request = decode_request(frame)
+            if not isinstance(request, ApiVersionsRequest):
+                return script(frame)
+            meant.append((request.cluster_id, request.node_id))
+            if not refuses or request.cluster_id is None:
+                return script(frame)
+            refusal = ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=())
+            return b"".join(encode_response(header.correlation_id, refusal, 5))
+
+        return answer
+
+    def described_cluster(_: object) -> MetadataResponse:
+        return replace(described(other.node, {"t": 1, "u": 1}), cluster_id="c")
+
+    async def act(client: NetworkClient) -> None:
+        await wait_for(client, "t", within=PATIENCE)
+        while client.metadata.snapshot.nodes:
+            if client.ready_connection(other.node) is not None:
+                break
+            await asyncio.sleep(0.01)
+        await wait_for(client, "u", within=PATIENCE)
+
+    script = MetadataScript(described_cluster)
+    with (
+        ScriptedBroker(watched(script, refuses=True)) as other,
+        ScriptedBroker(watched(script, refuses=False)) as bootstrap,
+    ):
+        run_client(address(bootstrap.node), act, **settings)
+    return meant
+
+
+def test_a_misrouted_connection_leads_to_bootstrap_servers():
+    """A broker that is not the one that the client means is left for bootstrap.servers."""
+    assert [(None, -1), ("c", 7), (None, -1)] == _meant()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"metadata.cluster.check.enable": "false"}, {"metadata.recovery.strategy": "none"}],
+)
+def test_without_the_check_no_broker_is_asked_who_it_is(settings):
+    """The check can be disabled, and has no use without a way to start again."""
+    assert [(None, -1), (None, -1)] == _meant(**settings)
+
+
+def test_each_connection_to_a_broker_means_the_same_one():
+    """A member has another connection to its coordinator, under a number of its own."""
+    meant = []
+
+    async def ask(request: ApiVersionsRequest, _: int) -> ApiVersionsResponse:
+        meant.append((request.cluster_id, request.node_id))
+        return ApiVersionsResponse(api_keys=())
+
+    for node_id in (7, 7 + MORE_CONNECTIONS):
+        asyncio.run(fetch_api_versions(Node(node_id, "h", 1), ask, cluster_id="c"))
+    assert [("c", 7), ("c", 7)] == meant

@@ -50,6 +50,17 @@ KIO_NAMES = {
     "RequestedPartitionData": "PartitionData",
     "RequestedTopicData": "TopicData",
 }
+#: The fields that had another name before Kafka 4.4.
+KIO_FIELDS = {"generation_id": "generation_id_or_member_epoch"}
+#: The first versions of Kafka 4.4, which kio does not have yet: Java's bytes test them alone.
+FIRST_OF_4_4 = {"ApiVersions": 5, "DeleteGroups": 3, "TxnOffsetCommit": 6}
+
+
+def kio_versions(message_class: type) -> list[int]:
+    """Return the versions of a request or response that kio has."""
+    api = re.sub("(Request|Response)$", "", message_class.__name__)
+    first = FIRST_OF_4_4.get(api)
+    return [each for each in versions_of(message_class) if first is None or each < first]
 
 
 def kio_module(message_class: type, version: int) -> ModuleType:
@@ -89,8 +100,9 @@ def to_kio(module: ModuleType, message):
 
 
 def value_of(message, kio_name: str):
-    """Return a field that kio may have named without its unit."""
-    return getattr(message, kio_name if hasattr(message, kio_name) else f"{kio_name}_ms")
+    """Return a field that kio may have named otherwise."""
+    names = (kio_name, f"{kio_name}_ms", KIO_FIELDS.get(kio_name, ""))
+    return getattr(message, next(name for name in names if hasattr(message, name)))
 
 
 def kio_value(module: ModuleType, kafka_type: str | None, value):
@@ -107,7 +119,7 @@ def kio_value(module: ModuleType, kafka_type: str | None, value):
 @given(data=st.data())
 def test_messages_are_exchanged_with_kio(message_class, data):
     """Kio reads what we write, writes the same bytes, and we read what it writes."""
-    for version in versions_of(message_class):
+    for version in kio_versions(message_class):
         exchange(message_class, version, data)
 
 

@@ -182,7 +182,7 @@ def test_the_header_of_an_unsupported_version_is_decoded():
     )
     assert expected == header
     assert bytes.fromhex("deadbeef") == body
-    with pytest.raises(UnsupportedVersionError, match="has versions 0-4, not 999"):
+    with pytest.raises(UnsupportedVersionError, match="has versions 0-5, not 999"):
         decode_request(frame)
 
 

@@ -19,7 +19,8 @@ def test_a_storage_has_the_checkpoint_of_its_release_and_ids_of_its_own(
     """Two nodes of a cluster share its id and the checkpoint, and differ in their directory ids."""
     prepared = tmp_path / "prepared"
     prepared.mkdir()
-    (prepared / "bootstrap.checkpoint").write_bytes(b"features")
+    (prepared / "storage").mkdir()
+    (prepared / "storage" / "bootstrap.checkpoint").write_bytes(b"features")
     monkeypatch.setattr(prepared_release, "prepared_release", lambda version: prepared)
     cluster_id = uuid.UUID(int=1)
 

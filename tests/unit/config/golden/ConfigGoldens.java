@@ -1,6 +1,6 @@
 // Writes java_config.json, java_consumer_config.json and java_admin_config.json, with which the tests
 // compare: the settings of Kafka's own Java producer, consumer and admin client, and whether they take
-// certain values of them. Run by hand, with Kafka 4.3.1:
+// certain values of them. Run by hand, with Kafka 4.4.0:
 //
 //     java -cp 'DIRECTORY-OF-KAFKA-JARS/*' ConfigGoldens.java OUTPUT-DIRECTORY
 //

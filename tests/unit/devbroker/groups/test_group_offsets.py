@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
@@ -249,6 +251,26 @@ class TestOffsetsOfTransactions:
         assert ErrorCode.INVALID_PRODUCER_ID_MAPPING == stranger
 
 
+def test_offsets_of_transactions_are_committed_by_topic_ids():
+    """Version 6 names no topics, and tells an unknown group from a wrong generation (KIP-1319)."""
+    producer = TransactionalClient(broker_with({"t": 2}))
+    _, identity = producer.init()
+    topic_id = producer.broker.cluster.existing_topic("t").topic_id
+
+    def commit(*ids, **fields):
+        request = txn_commit_request("g", identity, {("t", 0): 5}, **fields)
+        topics = tuple(replace(request.topics[0], name="", topic_id=topic_id) for topic_id in ids)
+        answer = producer.ask(replace(request, topics=topics), 6)
+        return [(topic.topic_id, topic.partitions[0].error_code) for topic in answer.topics]
+
+    other = UUID(int=9)
+    missing = ErrorCode.GROUP_ID_NOT_FOUND
+    assert [(topic_id, missing)] == commit(topic_id, member_id="m", generation_id=1)
+    assert [(other, ErrorCode.UNKNOWN_TOPIC_ID), (topic_id, OK)] == commit(other, topic_id)
+    assert OK == producer.end(identity, committed=True, version=END_TV2)[0]
+    assert {("t", 0): (OK, 5)} == GroupClient(producer.broker).offsets("t", 0)
+
+
 class TestAdministration:
     """What administrators see and do."""
 
@@ -312,6 +334,7 @@ class TestAdministration:
 
         def delete(*names):
             results = client.ask(DeleteGroupsRequest(groups_names=names)).results
+            assert {None} == {result.error_message for result in results}
             return [(result.group_id, result.error_code) for result in results]
 
         assert [("g", ErrorCode.NON_EMPTY_GROUP), ("h", ErrorCode.GROUP_ID_NOT_FOUND)] == delete(

@@ -258,11 +258,15 @@ def test_the_epoch_of_a_classic_group_does_not_matter(broker):
 # --- the epoch of a member that commits in a transaction
 
 
-def commit_in_transaction(broker, partition, **fields):
+def commit_in_transaction(broker, partition, version=5, **fields):
     """Commit an offset in a transaction, and return the error code."""
     client = TransactionalClient(broker)
     _, identity = client.init()
-    answer = client.ask(txn_commit_request(GROUP, identity, {("t", partition): 5}, **fields), 5)
+    request = txn_commit_request(GROUP, identity, {("t", partition): 5}, **fields)
+    if version > 5:
+        topic_id = broker.cluster.existing_topic("t").topic_id
+        request = replace(request, topics=(replace(request.topics[0], topic_id=topic_id),))
+    answer = client.ask(request, version)
     (result,) = answer.topics[0].partitions
     return result.error_code
 
@@ -295,6 +299,16 @@ def test_a_transaction_commits_with_the_epoch_of_the_assignment(
     assert expected == code
     pending = broker.cluster.groups.offsets.unstable(GROUP)
     assert (expected is OK) == bool(pending)
+
+
+@pytest.mark.parametrize(("epoch", "partition"), [(1, 0), (2, 3), (4, 0)])
+def test_version_6_says_that_an_epoch_is_stale(broker, members, epoch, partition):
+    """Earlier versions call it an illegal generation (KIP-1319)."""
+    members.two()
+
+    code = commit_in_transaction(broker, partition, 6, member_id="a", generation_id=epoch)
+
+    assert ErrorCode.STALE_MEMBER_EPOCH == code
 
 
 @pytest.mark.parametrize(("epoch", "expected"), [(-1, OK), (2, UNKNOWN)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
@@ -19,7 +21,7 @@ def ranges(response):
     return {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_every_version_lists_all_apis(version):
     """All versions list the same APIs with the same version ranges."""
     response = ask(broker_with(), ApiVersionsRequest() if version < 3 else REQUEST, version)
@@ -32,13 +34,13 @@ def test_every_version_lists_all_apis(version):
         ApiKey.METADATA: (0, 13),
         ApiKey.FIND_COORDINATOR: (0, 6),
         ApiKey.SASL_HANDSHAKE: (0, 1),
-        ApiKey.API_VERSIONS: (0, 4),
+        ApiKey.API_VERSIONS: (0, 5),
         ApiKey.CREATE_TOPICS: (2, 7),
         ApiKey.INIT_PRODUCER_ID: (0, 5),
         ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
         ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
         ApiKey.END_TXN: (0, 5),
-        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 6),
         ApiKey.JOIN_GROUP: (0, 9),
         ApiKey.SYNC_GROUP: (0, 5),
         ApiKey.HEARTBEAT: (0, 4),
@@ -47,7 +49,7 @@ def test_every_version_lists_all_apis(version):
         ApiKey.OFFSET_FETCH: (1, 10),
         ApiKey.LIST_GROUPS: (0, 5),
         ApiKey.DESCRIBE_GROUPS: (0, 6),
-        ApiKey.DELETE_GROUPS: (0, 2),
+        ApiKey.DELETE_GROUPS: (0, 3),
         ApiKey.DELETE_TOPICS: (1, 6),
         ApiKey.SASL_AUTHENTICATE: (0, 2),
         ApiKey.CREATE_PARTITIONS: (0, 3),
@@ -100,11 +102,11 @@ def test_the_level_of_transactions_is_a_finalized_feature(transaction_version, e
     assert () == ask(broker, REQUEST, 3).supported_features
 
 
-@pytest.mark.parametrize("version", [5, 99, 32767])
+@pytest.mark.parametrize("version", [6, 99, 32767])
 def test_an_unknown_version_is_answered_in_version_0(version):
     """A client newer than the broker learns which version to use (KIP-511)."""
     header = RequestHeader(
-        request_api_key=ApiKey.API_VERSIONS, request_api_version=4, correlation_id=3
+        request_api_key=ApiKey.API_VERSIONS, request_api_version=5, correlation_id=3
     )
     frame = bytearray(b"".join(encode_request(header, REQUEST))[4:])
     frame[2:4] = version.to_bytes(2, "big")
@@ -115,7 +117,7 @@ def test_an_unknown_version_is_answered_in_version_0(version):
     correlation_id, response = decode_response(ApiKey.API_VERSIONS, 0, b"".join(answer)[4:])
 
     assert (3, ErrorCode.UNSUPPORTED_VERSION) == (correlation_id, response.error_code)
-    assert {ApiKey.API_VERSIONS: (0, 4)} == ranges(response)
+    assert {ApiKey.API_VERSIONS: (0, 5)} == ranges(response)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,27 @@ def test_an_impossible_software_name_is_refused(name, version):
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
 
     assert ErrorCode.INVALID_REQUEST == ask(broker_with(), request).error_code
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        ("own", 1, ErrorCode.NONE),
+        (None, 9, ErrorCode.NONE),
+        ("own", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+def test_a_client_that_means_another_broker_is_told(cluster_id, node_id, code):
+    """The ids of cluster and node are compared if the client knows the cluster (KIP-1242)."""
+    broker = broker_with()
+    own = broker.cluster.cluster_id
+    request = replace(
+        REQUEST, cluster_id=own if cluster_id == "own" else cluster_id, node_id=node_id
+    )
+    response = ask(broker, request, 5)
+    assert code == response.error_code
+    assert bool(response.api_keys) == (code is ErrorCode.NONE)
 
 
 def decode(api_key, version, body=b""):

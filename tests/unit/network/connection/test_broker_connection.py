@@ -174,7 +174,7 @@ def test_api_versions_is_repeated_in_a_version_of_the_broker():
 
     with ScriptedBroker(script) as broker:
         asyncio.run(run())
-    assert [4, 2] == asked
+    assert [5, 2] == asked
 
 
 def test_the_error_for_a_refused_api_versions_request_has_its_code():

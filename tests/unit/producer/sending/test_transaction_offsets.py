@@ -39,7 +39,7 @@ def test_offsets_are_sent_in_the_transaction_under_tv1(tv1):
     sent = tv1.offset_commit()
     assert (NODES[2], 4) == (sent.node, sent.version)
     assert (4, "member-1", None) == (
-        sent.request.generation_id,
+        sent.request.generation_id_or_member_epoch,
         sent.request.member_id,
         sent.request.group_instance_id,
     )

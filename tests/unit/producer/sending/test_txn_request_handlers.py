@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
@@ -32,6 +33,12 @@ from spark_kafka_sink.protocol.messages.find_coordinator import (
     CoordinatorType,
     FindCoordinatorResponse,
 )
+from spark_kafka_sink.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 PRODUCER = ProducerIdAndEpoch(7, 3)
 GROUP = ConsumerGroupMetadata("readers", 4, "member-1")
@@ -87,7 +94,7 @@ _BELONGS = _P.ADD_PARTITIONS_OR_OFFSETS
         ("partitions", (_BELONGS, _T, "x", 3, False)),
         ("offsets", (_BELONGS, _T, "x", None, False)),
         ("commit offsets", (_BELONGS, _G, "readers", 4, False)),
-        ("commit offsets tv2", (_BELONGS, _G, "readers", None, False)),
+        ("commit offsets tv2", (_BELONGS, _G, "readers", 5, False)),
         ("end", (_P.END_TXN, _T, "x", 4, True)),
         ("end tv2", (_P.END_TXN, _T, "x", None, True)),
     ],
@@ -213,3 +220,48 @@ def test_accepted_offsets_are_not_sent_again():
     assert TxnAction.FATAL is handler.verdict(SimpleNamespace(topics=())).action
     handler.offsets.clear()
     assert TxnAction.DONE is handler.verdict(answer).action
+
+
+T_ID = UUID(int=5)
+
+
+def _commit_of_known_topics(**ids: UUID) -> TxnOffsetCommitHandler:
+    handler = _of_transaction(
+        TxnOffsetCommitHandler,
+        group_metadata=GROUP,
+        is_transaction_v2=True,
+        offsets={
+            TopicPartition("t", 0): OffsetAndMetadata(1),
+            TopicPartition("u", 0): OffsetAndMetadata(2),
+        },
+    )
+    handler.prepare(lambda topic: ids.get(topic, ZERO_UUID))
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("ids", "max_version"), [({"t": T_ID, "u": UUID(int=6)}, None), ({"t": T_ID}, 5), ({}, 5)]
+)
+def test_offsets_are_committed_by_topic_ids_if_all_are_known(ids, max_version):
+    """Version 6 has no names, so one topic whose id is not known needs version 5 (KIP-1319)."""
+    assert max_version == _commit_of_known_topics(**ids).max_version
+
+
+def test_the_answer_to_a_commit_by_topic_ids_is_matched_by_them():
+    """What was accepted is not sent again; an unknown id is asked for again."""
+    handler = _commit_of_known_topics(t=T_ID, u=UUID(int=6))
+    assert [("t", T_ID), ("u", UUID(int=6))] == [
+        (topic.name, topic.topic_id) for topic in handler.request(6).topics
+    ]
+    response = TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                topic_id=topic_id,
+                partitions=(TxnOffsetCommitResponsePartition(partition_index=0, error_code=code),),
+            )
+            for topic_id, code in ((T_ID, 0), (UUID(int=6), ErrorCode.UNKNOWN_TOPIC_ID))
+        )
+    )
+    verdict = handler.verdict(response)
+    assert (TxnAction.RETRY, ErrorCode.UNKNOWN_TOPIC_ID) == (verdict.action, verdict.code)
+    assert [TopicPartition("u", 0)] == list(handler.offsets)

@@ -1,5 +1,5 @@
 // Writes java_messages.json, with which the tests compare: the bytes that Kafka's own Java client
-// makes of every version of the messages declared here. Run by hand, with Kafka 4.3.1:
+// makes of every version of the messages declared here. Run by hand, with Kafka 4.4.0:
 //
 //     java -cp 'DIRECTORY-OF-KAFKA-JARS/*' MessageGoldens.java OUTPUT-DIRECTORY
 //
