@@ -13,9 +13,13 @@ from spark_kafka_sink.errors import KafkaError
 MOST_SHOWN: Final = 10
 
 
-def too_many(what: str, errors: list[str]) -> KafkaError:
+class TooManyBadRowsError(KafkaError):
+    """A write has more bad rows than maxErrors allows."""
+
+
+def too_many(what: str, errors: list[str]) -> TooManyBadRowsError:
     """Return the error of a write with more bad rows than maxErrors; `errors` are the first."""
-    return KafkaError(
+    return TooManyBadRowsError(
         f"{what}, which is more than maxErrors allows. The first of them: {'; '.join(errors)}. "
         "Correct the rows, or raise maxErrors (a number, or a share of all rows such as 5%)"
     )

@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink import display
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DeliveryError,
+    KafkaError,
+    PayloadError,
+    RecordError,
+)
 from spark_kafka_sink.record.bad_row_limit import MOST_SHOWN, too_many
 
 if TYPE_CHECKING:
@@ -120,6 +127,26 @@ def restored_bad_rows(values: Mapping[str, Any] | None) -> BadRows | None:
         return None
     first = [BadRow(**bad) for bad in values["first"]]
     return bad_rows_of(values["counts"], first, values["dlq_topic"])
+
+
+def mention_on_error(error: KafkaError) -> None:
+    """Add to the error of a bad row, which ends its task, that there is the option onError."""
+    if error.args and _is_of_row(error):
+        text = f"{error.args[0]}. To go on without such rows, set onError=skip or onError=dlq"
+        error.args = (text, *error.args[1:])
+
+
+def _is_of_row(error: KafkaError) -> bool:
+    """Return whether an error is one of those that onError takes."""
+    if isinstance(error, RecordError | PayloadError):
+        return error.row is not None
+    refused = error.__cause__
+    if not (isinstance(error, DeliveryError) and isinstance(refused, BrokerError)):
+        return False
+    # Loaded here, as the driver needs none of it.
+    from spark_kafka_sink.producer.batch.set_aside import OF_ROWS
+
+    return refused.code in OF_ROWS
 
 
 def check_bad_rows(options: OnErrorOptions | None, messages: Iterable[KafkaCommitMessage]) -> None:

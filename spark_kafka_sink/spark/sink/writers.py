@@ -39,7 +39,7 @@ from spark_kafka_sink.spark.announcements import (
     with_progress,
 )
 from spark_kafka_sink.spark.report_store import ReportStore
-from spark_kafka_sink.spark.sink.bad_rows import check_bad_rows
+from spark_kafka_sink.spark.sink.bad_rows import check_bad_rows, mention_on_error
 from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage, write_rows
 from spark_kafka_sink.spark.sink.producer_cache import NO_QUERY, CachedProducers
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of, spread_keys
@@ -81,6 +81,10 @@ class RefusedWriteError(KafkaError, pickle.PickleError):
         refused: RefusedWriteError = type(kind.__name__, (cls,), names)(str(error))
         refused.__cause__ = error
         return refused
+
+
+class KeyOrderError(KafkaError):
+    """Tasks have written rows with the same keys, and keyOrder=fail forbids it."""
 
 
 class PlannedWrite(NamedTuple):
@@ -138,13 +142,13 @@ class SinkWriter:
         )
 
     def _check_key_order(self, messages: Sequence[KafkaCommitMessage]) -> None:
-        """Raise KafkaError with keyOrder=fail if tasks share keys (on the driver)."""
+        """Raise KeyOrderError with keyOrder=fail if tasks share keys (on the driver)."""
         if self._options.key_order != KEY_ORDER_FAIL:
             return
         spread = spread_keys(message.keys for message in messages)
         if not spread.spread:
             return
-        raise KafkaError(
+        raise KeyOrderError(
             f"keyOrder=fail: {spread}. "
             + (
                 "The rows are in the topic, since deliveryGuarantee=at_least_once cannot undo them"
@@ -215,28 +219,33 @@ class SinkWriter:
         pacer = self._pacer(context)
         samples_keys = self._options.key_order != KEY_ORDER_OFF
         transactional = None
-        if planned is None:
-            written = write_rows(
-                batches,
-                producers=self._producers(context, query_id),
-                topic=self._topic,
-                config=self._options.producer,
-                pacer=pacer,
-                bad_rows=bad_rows,
-                samples_keys=samples_keys,
-            )
-        else:
-            written, transactional = planned.write.write(
-                planned.plan,
-                write_id,
-                batch_id,
-                batches,
-                self._topic,
-                stage=context.stageId(),
-                pacer=pacer,
-                bad_rows=bad_rows,
-                samples_keys=samples_keys,
-            )
+        try:
+            if planned is None:
+                written = write_rows(
+                    batches,
+                    producers=self._producers(context, query_id),
+                    topic=self._topic,
+                    config=self._options.producer,
+                    pacer=pacer,
+                    bad_rows=bad_rows,
+                    samples_keys=samples_keys,
+                )
+            else:
+                written, transactional = planned.write.write(
+                    planned.plan,
+                    write_id,
+                    batch_id,
+                    batches,
+                    self._topic,
+                    stage=context.stageId(),
+                    pacer=pacer,
+                    bad_rows=bad_rows,
+                    samples_keys=samples_keys,
+                )
+        except KafkaError as error:
+            if bad_rows is None:
+                mention_on_error(error)
+            raise
         return KafkaCommitMessage(
             partition_id=context.partitionId(),
             task_attempt_id=context.taskAttemptId(),

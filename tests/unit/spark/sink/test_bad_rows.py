@@ -29,6 +29,7 @@ from spark_kafka_sink.spark.sink import dead_letters
 from spark_kafka_sink.spark.sink.bad_rows import BadRow
 from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
+from spark_kafka_sink.spark.user_errors import may_be_bug
 from tests.support.producer.sending import records_of
 from tests.support.spark.missing_topics import impatient_producers
 from tests.support.spark.task_producers import ProducerOfTask
@@ -455,7 +456,7 @@ def test_malformed_memory_ends_the_write(broker):
 
 @pytest.mark.parametrize("dlq", [DLQ, None])
 def test_a_task_with_too_many_bad_rows_ends(broker, dlq):
-    """The error has the first of them, and says what to do."""
+    """The error has the first of them, says what to do, and has no traceback for users."""
     with pytest.raises(KafkaError) as caught:
         write(broker, BAD_PARTITION, BAD_PARTITION, topic="orders", limit="1", dlq=dlq)
     error = str(caught.value)
@@ -465,6 +466,7 @@ def test_a_task_with_too_many_bad_rows_ends(broker, dlq):
     )
     assert "; row 4, topic 'orders', partition 2" in error
     assert isinstance(caught.value.__cause__, InvalidPartitionError)
+    assert not may_be_bug(caught.value)
 
 
 def test_a_task_logs_its_bad_rows_once(broker, caplog):

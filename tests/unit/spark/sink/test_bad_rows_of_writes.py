@@ -11,11 +11,20 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_kafka_sink.config.sink_options import ErrorLimit, OnErrorOptions, SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaError
+from spark_kafka_sink.errors import (
+    BrokerError,
+    ConfigError,
+    DeliveryError,
+    InvalidPartitionError,
+    KafkaError,
+    KafkaTimeoutError,
+    PayloadError,
+)
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.data_source import KafkaSink
 from spark_kafka_sink.spark.sink import stream_writer, writers
-from spark_kafka_sink.spark.sink.bad_rows import BadRow, BadRows
+from spark_kafka_sink.spark.sink.bad_rows import BadRow, BadRows, mention_on_error
 from spark_kafka_sink.spark.sink.driver_checks import check_write
 from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.stream_writer import next_lines
@@ -337,3 +346,32 @@ def test_no_log_line_has_the_values_of_rows(broker, caplog):
         run_task(query, query.plan(), 0, 0)
     assert "t0.2" not in caplog.text
     assert "bad rows" in caplog.text
+
+
+def refused(code):
+    error = DeliveryError("1 record for orders-0, row 4, was not delivered")
+    error.__cause__ = BrokerError("refused", code=code, name="X")
+    return error
+
+
+ADVICE = ". To go on without such rows, set onError=skip or onError=dlq"
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (InvalidPartitionError("no such partition", row=4, advice="Correct it"), ADVICE),
+        (PayloadError("it is null", row=4, advice="Fill it"), ADVICE),
+        (PayloadError("the schema has no such field", advice="Add it"), ""),
+        (refused(ErrorCode.MESSAGE_TOO_LARGE), ADVICE),
+        (refused(ErrorCode.INVALID_RECORD), ADVICE),
+        (refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED), ""),
+        (DeliveryError("1 record was not delivered"), ""),
+        (KafkaTimeoutError("topic 'orders' is unknown"), ""),
+    ],
+)
+def test_the_error_of_a_bad_row_leads_to_on_error(error, advice):
+    """Who has a poisonous row learns of the option from the error; others are not misled."""
+    expected = str(error) + advice
+    mention_on_error(error)
+    assert expected == str(error)
