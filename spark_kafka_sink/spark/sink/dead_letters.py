@@ -14,6 +14,7 @@ No Python objects are created per row, good or bad; `letter_columns` builds the 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -63,6 +64,7 @@ _OVERHEAD: Final = 256
 #: The most bytes of a text in a header.
 _MOST_TEXT: Final = 2_000
 _TRUNCATED: Final = f"{OWN}truncated"
+_TIMESTAMP: Final = f"{OWN}timestamp"
 #: Letters are written together: so many, or those of batches with so many bytes. Each call takes a
 #: tenth of a millisecond.
 _MOST_WAITING: Final = 1_000
@@ -115,7 +117,13 @@ class BadRowWriter:
         self._builder = (
             None
             if dlq is None
-            else LetterBuilder(dlq, self._most_bytes_for, self._headers, _TRUNCATED)
+            else LetterBuilder(
+                dlq,
+                self._most_bytes_for,
+                self._headers,
+                truncated=_TRUNCATED,
+                timestamp=_TIMESTAMP,
+            )
         )
         self._counts: Counter[str] = Counter()
         #: Batches whose bad rows have no letters yet.
@@ -185,7 +193,12 @@ class BadRowWriter:
         shown = min(MOST_SHOWN - len(self._first), bad.count)
         places: Sequence[Place | None] = [None] * shown
         if self._builder is not None:
-            places = producer.append_unnumbered(self._builder.letters(bad), shown) or places
+            places = (
+                producer.append_unnumbered(
+                    self._builder.letters(bad, time.time_ns() // 1_000_000), shown
+                )
+                or places
+            )
         if not shown:
             return
         columns = (bad.rows(), bad.reasons(), bad.topic_indexes())

@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 
 #: What a header takes beside its name and its value, at most.
 _HEADER_OVERHEAD: Final = 10
-#: What the value of the header takes that says what was cut.
+#: What the value of the header takes that says what was cut, and that of a timestamp.
 _TRUNCATED_BYTES: Final = 30
+_TIMESTAMP_BYTES: Final = 19
+#: Brokers refuse records that are further ahead, unless message.timestamp.after.max.ms allows it.
+_MOST_AHEAD_MS: Final = 3_600_000
 _POWERS: Final = 10 ** np.arange(19)
 _ZERO: Final = ord("0")
 #: With how many earlier reasons one is compared, to find an equal one.
@@ -100,6 +103,7 @@ class BadRowTable:
         #: What is wrong with rows, and their topics, as they are in the batches.
         self._refusals: list[Refusal] = []
         self._topics: list[str | None] = [] if topic is None else [topic]
+        self._numbers: dict[str | None, int] = {}
         self._rows: list[Int64Array] = []
         self._reasons: list[Int64Array] = []
         self._topic_indexes: list[Int64Array] = []
@@ -206,9 +210,10 @@ class BadRowTable:
         return chosen
 
     def _topic_index(self, topic: str | None) -> int:
-        if topic not in self._topics:
+        number = self._numbers.setdefault(topic, len(self._topics))
+        if number == len(self._topics):
             self._topics.append(topic)
-        return self._topics.index(topic)
+        return number
 
 
 class _Template(NamedTuple):
@@ -240,10 +245,17 @@ class _Template(NamedTuple):
             size += len(key) + len(before) + 19 * has_row + len(after) + _HEADER_OVERHEAD
         return cls(number, bytes(encoded), tuple(holes), size)
 
-    def with_header(self, name: str, value: str) -> _Template:
-        """Return the same headers with one more, whose size the letters have room for."""
+    def with_header(self, name: str, value: str, size: int = 0) -> _Template:
+        """Return the same headers with one more.
+
+        `size` is what its value takes, at most; 0 if the letters have room for the header anyway.
+        """
         more = _Template.of([Header(name, value.encode())], 0)
-        return self._replace(headers=self.headers + 1, encoded=self.encoded + more.encoded)
+        return self._replace(
+            headers=self.headers + 1,
+            encoded=self.encoded + more.encoded,
+            size=self.size + (size + len(name) + _HEADER_OVERHEAD if size else 0),
+        )
 
 
 class LetterBuilder:
@@ -254,7 +266,9 @@ class LetterBuilder:
         topic: str,
         most_bytes: Callable[[int], int],
         headers_of: Callable[[Refusal, int, str | None], list[Header]],
+        *,
         truncated: str,
+        timestamp: str,
     ) -> None:
         """Set the topic of the letters, and how many bytes each has at most.
 
@@ -262,16 +276,18 @@ class LetterBuilder:
         `headers_of` returns the headers that say what is wrong with a row for a topic; rows with
         the same refusal, topic and number of digits have the same ones. Each letter has the number
         of its row in some of them. If something of a letter was cut, the header `truncated` says
-        what.
+        what. If a row is more than an hour ahead, which topics refuse by default, its letter has
+        the time of writing, and its timestamp in the header `timestamp`.
         """
         self._topic = topic
         self._headers_of = headers_of
         self._truncated = truncated
+        self._timestamp = timestamp
         self._most_bytes = most_bytes
         #: Memory for the headers of the next letters.
         self._buffer = np.empty(0, np.uint8)
 
-    def letters(self, bad: BadRowTable) -> RecordColumns:
+    def letters(self, bad: BadRowTable, now_ms: int) -> RecordColumns:
         """Return the letters of bad rows, in their order; the next call may overwrite them."""
         rows, reasons, topics = bad.rows(), bad.reasons(), bad.topic_indexes()
         digits = np.searchsorted(_POWERS[1:], rows, side="right") + 1
@@ -284,6 +300,10 @@ class LetterBuilder:
             )
             template_of[letters] = len(templates)
             templates.append(_Template.of(of_first, int(digits[first])))
+        timestamps = bad.timestamps()
+        ahead = np.flatnonzero(timestamps > now_ms + _MOST_AHEAD_MS)
+        if ahead.size:
+            self._move_to_headers(timestamps, ahead, templates, template_of)
         contents = _Contents(bad.headers(), bad.keys(), bad.values())
         sizes = contents.sizes()
         # For everything but the headers that are always there.
@@ -311,10 +331,28 @@ class LetterBuilder:
             topics=(self._topic,),
             topic_index=constant_topic(rows.size),
             partition=null_partitions(rows.size),
-            timestamp=bad.timestamps(),
+            timestamp=timestamps,
             headers=contents.headers,
             encoded_headers=headers,
         )
+
+    def _move_to_headers(
+        self,
+        timestamps: Int64Array,
+        letters: Positions,
+        templates: list[_Template],
+        template_of: Int64Array,
+    ) -> None:
+        """Leave the timestamps of some letters to the time of writing, and say them in headers."""
+        pairs, numbers = np.unique(
+            np.stack((template_of[letters], timestamps[letters])), axis=1, return_inverse=True
+        )
+        template_of[letters] = len(templates) + numbers.reshape(-1)
+        templates += [
+            templates[index].with_header(self._timestamp, str(timestamp), _TIMESTAMP_BYTES)
+            for index, timestamp in pairs.T.tolist()
+        ]
+        timestamps[letters] = NULL_TIMESTAMP
 
 
 class _Contents(NamedTuple):

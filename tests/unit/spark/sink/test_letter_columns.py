@@ -22,6 +22,9 @@ from tests.support.record.kernel_batches import write_records
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 KINDS = {kind: RecordError(f"bad {kind}", row=None, advice="Fix it") for kind in RowErrorKind}
 
+#: In milliseconds since 1970.
+NOW = 1_700_000_000_000
+
 
 def headers_of(refusal, row, topic):
     """Return few headers, whose number depends on the kind."""
@@ -52,7 +55,10 @@ def letters_of(*batches, most_bytes=10_000, topic="t"):
     bad = BadRowTable(topic, has_letters=True)
     for batch in batches:
         bad.add(batch)
-    made = LetterBuilder("bad", lambda _: most_bytes, headers_of, "cut").letters(bad)
+    builder = LetterBuilder(
+        "bad", lambda _: most_bytes, headers_of, truncated="cut", timestamp="time"
+    )
+    made = builder.letters(bad, NOW)
     assert (("bad",), bad.count) == (made.topics, made.num_rows)
     records = decode_record_batch(write_records(made).batch()).records
     return [
@@ -108,6 +114,19 @@ def test_letters_keep_the_timestamps_that_are_right():
     bad = {RowErrorKind.TIMESTAMP: [0], RowErrorKind.SIZE: [1, 2]}
     letters = letters_of(bad_batch(bad, timestamp=times))
     assert [NULL_TIMESTAMP, 2, NULL_TIMESTAMP] == [timestamp for _, _, timestamp, _ in letters]
+
+
+def test_letters_of_rows_that_are_far_ahead_have_the_time_of_writing():
+    """Brokers accept what is an hour ahead; the timestamp of a row that is further is a header."""
+    hour = NOW + 3_600_000
+    times = pa.array([hour, hour + 1, hour + 2, hour + 1], pa.timestamp("ms"))
+    bad = bad_batch({RowErrorKind.SIZE: [0, 1, 2, 3]}, timestamp=times)
+    expected = [(hour, own(0, "size"))]
+    expected += [
+        (NULL_TIMESTAMP, [*own(row, "size"), ("time", str(ahead))])
+        for row, ahead in ((1, hour + 1), (2, hour + 2), (3, hour + 1))
+    ]
+    assert expected == [(timestamp, headers) for _, _, timestamp, headers in letters_of(bad)]
 
 
 def test_letters_name_the_topics_that_rows_asked_for():
