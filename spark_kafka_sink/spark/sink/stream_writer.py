@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from spark_kafka_sink import display
 from spark_kafka_sink.config.sink_options import REPORT_FULL, REPORT_NONE, SinkOptions
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.announcements import advise_sockets, announce, report_logger
@@ -198,10 +199,10 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         report = report_of(ours)
         if report.rows:
             logger.warning(
-                "Kafka: batch %d failed; %d rows of tasks that had finished remain in Kafka, and "
+                "Kafka: batch %d failed; %s of tasks that had finished remain in Kafka, and "
                 "will be written again when the query restarts",
                 batchId,
-                report.rows,
+                display.counted(report.rows, "row"),
             )
 
 

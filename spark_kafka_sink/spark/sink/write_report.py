@@ -265,8 +265,9 @@ class WriteReport:
         if not topics:
             return f"wrote no rows ({display.counted(self.tasks, 'task')})"
         named = f"topic {topics[0]}" if len(topics) == 1 else f"{len(topics):,} topics"
+        size = sum(acks.bytes for written, acks in self.partitions if written.topic != letters)
         return (
-            f"wrote {display.counted(self.rows, 'row')} ({display.size(self.bytes)}) to {named} "
+            f"wrote {display.counted(self.rows, 'row')} ({display.size(size)}) to {named} "
             f"from {display.counted(self.tasks, 'task')}{self._speed()}"
         )
 

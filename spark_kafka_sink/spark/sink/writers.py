@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
+from spark_kafka_sink import display
 from spark_kafka_sink.config.sink_options import (
     KEY_ORDER_FAIL,
     KEY_ORDER_OFF,
@@ -377,9 +378,9 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         report = report_of(ours)
         if report.rows:
             logger.warning(
-                "Kafka: the write failed; %d rows of tasks that had finished remain in Kafka, and "
+                "Kafka: the write failed; %s of tasks that had finished remain in Kafka, and "
                 "a new run will write them again",
-                report.rows,
+                display.counted(report.rows, "row"),
             )
 
 

@@ -301,14 +301,14 @@ LETTER_PLACE = (TopicPartition(DLQ, 0), ACKS)
 
 
 def test_a_report_with_bad_rows_travels():
-    """It is restored from its record, and adds those of a later batch."""
+    """It is restored from its record, and adds those of a later batch; letters are no rows."""
     report = WriteReport(tasks=1, rows=2, partitions=(LETTER_PLACE, PLACE), bad_rows=BAD)
     restored = WriteReport.from_record(json.loads(json.dumps(report.to_record())))
     assert report == restored
     merged = report.merged(restored).merged(WriteReport(tasks=1, rows=0, partitions=()))
     assert (("partition", 4), ("size", 2)) == merged.bad_rows.counts
     assert (ROW, ROW) == merged.bad_rows.first
-    assert merged.to_line().startswith("wrote 4 rows (400 bytes) to topic orders")
+    assert merged.to_line().startswith("wrote 4 rows (200 bytes) to topic orders")
 
 
 def test_a_report_of_bad_rows_only():
