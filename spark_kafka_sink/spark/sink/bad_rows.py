@@ -129,11 +129,22 @@ def restored_bad_rows(values: Mapping[str, Any] | None) -> BadRows | None:
     return bad_rows_of(values["counts"], first, values["dlq_topic"])
 
 
-def mention_on_error(error: KafkaError) -> None:
-    """Add to the error of a bad row, which ends its task, that there is the option onError."""
-    if error.args and _is_of_row(error):
-        text = f"{error.args[0]}. To go on without such rows, set onError=skip or onError=dlq"
-        error.args = (text, *error.args[1:])
+def mention_on_error(error: KafkaError, options: OnErrorOptions | None) -> None:
+    """Add to an error, which ends its task, what onError has to do with it.
+
+    The option would go on without a bad row; with it, what was refused may be a dead letter.
+    """
+    more = None
+    if options is None:
+        if _is_of_row(error):
+            more = "To go on without such rows, set onError=skip or onError=dlq"
+    elif isinstance(error, DeliveryError) and error.topic in {options.dlq_topic} - {None}:
+        more = (
+            "It is a dead letter, which is never left out: let dlqTopic take what the rows have "
+            "(max.message.bytes, no key, old timestamps), or choose another one"
+        )
+    if more and error.args:
+        error.args = (f"{error.args[0]}. {more}", *error.args[1:])
 
 
 def _is_of_row(error: KafkaError) -> bool:

@@ -244,8 +244,7 @@ class SinkWriter:
                     samples_keys=samples_keys,
                 )
         except KafkaError as error:
-            if bad_rows is None:
-                mention_on_error(error)
+            mention_on_error(error, self._options.on_error)
             raise
         return KafkaCommitMessage(
             partition_id=context.partitionId(),

@@ -373,5 +373,16 @@ ADVICE = ". To go on without such rows, set onError=skip or onError=dlq"
 def test_the_error_of_a_bad_row_leads_to_on_error(error, advice):
     """Who has a poisonous row learns of the option from the error; others are not misled."""
     expected = str(error) + advice
-    mention_on_error(error)
+    mention_on_error(error, None)
     assert expected == str(error)
+
+
+@pytest.mark.parametrize(
+    ("topic", "dlq", "is_letter"), [(DLQ, DLQ, True), ("orders", DLQ, False), (None, None, False)]
+)
+def test_the_error_of_a_refused_dead_letter_says_that_it_is_one(topic, dlq, is_letter):
+    """Its topic may be unknown to those who only know that of the rows."""
+    error = DeliveryError("1 record for a partition was not delivered")
+    error.topic = topic
+    mention_on_error(error, OnErrorOptions(ErrorLimit.parse("10"), dlq))
+    assert is_letter == ("It is a dead letter, which is never left out" in str(error))
