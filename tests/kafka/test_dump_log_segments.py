@@ -15,7 +15,7 @@ from tests.support.devbroker.consumer_groups.consumer_group_client import (
     joining,
 )
 from tests.support.devbroker.durable_cluster import DurableCluster
-from tests.support.devbroker.group_client import GroupClient, txn_commit_request
+from tests.support.devbroker.group_client import WITH_NAMES, GroupClient, txn_commit_request
 from tests.support.devbroker.log_script import SMALL, LogWriter, Step, open_log
 from tests.support.devbroker.transactional_client import TransactionalClient
 from tests.support.kafka.java_tools import run_java_tool
@@ -125,7 +125,8 @@ def coordinated(tmp_path):
     client, group = TransactionalClient(cluster.broker, "my-id"), GroupClient(cluster.broker)
     _, identity = client.init(timeout_ms=12_345)
     client.produce(identity, 0, 0, 1)
-    client.ask(txn_commit_request("g", identity, {("t", 1): 77}, transactional_id="my-id"))
+    request = txn_commit_request("g", identity, {("t", 1): 77}, transactional_id="my-id")
+    client.ask(request, WITH_NAMES)
     client.end(identity, committed=True)
     member = group.join().member_id
     group.sync(member, 1, {member: b""})

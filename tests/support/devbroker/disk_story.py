@@ -35,6 +35,7 @@ from tests.support.devbroker.broker_asker import creatable
 from tests.support.devbroker.durable_cluster import DurableCluster
 from tests.support.devbroker.group_client import (
     COMMIT,
+    WITH_NAMES,
     GroupClient,
     commit_request,
     txn_commit_request,
@@ -200,6 +201,7 @@ class Story:
         self.ask(
             txn_commit_request("g", self._identity, {("t", 0): offset}),
             lambda answer: answer.topics[0].partitions,
+            WITH_NAMES,
         )
 
         def end() -> ErrorCode:

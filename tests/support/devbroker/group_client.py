@@ -142,6 +142,10 @@ def commit_request(
     )
 
 
+#: The last version of TxnOffsetCommit whose requests name topics, as those made here do.
+WITH_NAMES = 5
+
+
 def txn_commit_request(
     group_id: str,
     identity: tuple[int, int],

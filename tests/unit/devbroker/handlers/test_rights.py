@@ -104,6 +104,7 @@ from tests.support.devbroker.admin_requests import (
 from tests.support.devbroker.broker_asker import creatable, produce_request, sequenced
 from tests.support.devbroker.broker_requests import ask, broker_with
 from tests.support.devbroker.group_client import (
+    WITH_NAMES,
     commit_request,
     fetch_offsets_request,
     heartbeat_request,
@@ -367,6 +368,7 @@ NEEDS = {
         ("WRITE", TRANSACTION, NO_TRANSACTION),
         ("READ", GROUP, NO_GROUP),
         ("READ", TOPIC, NO_TOPIC),
+        version=WITH_NAMES,
     ),
     "DescribeProducers": need(describe_producers("t", 0), ("READ", TOPIC, NO_TOPIC)),
     "DescribeTransactions": need(

@@ -27,7 +27,7 @@ from spark_kafka_sink.protocol.messages.offset_delete import (
 )
 from tests.support.devbroker.broker_requests import NOW, ask
 from tests.support.devbroker.durable_cluster import DurableCluster
-from tests.support.devbroker.group_client import GroupClient, txn_commit_request
+from tests.support.devbroker.group_client import WITH_NAMES, GroupClient, txn_commit_request
 from tests.support.devbroker.transactional_client import END_TV1, PRODUCE_TV1, TransactionalClient
 
 OK = ErrorCode.NONE
@@ -222,7 +222,7 @@ def test_a_deleted_offset_does_not_come_back_with_its_transaction(world, how):
     client, group = world.client, world.group
     group.commit({("t", 0): 1})
     _, identity = client.init()
-    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}), WITH_NAMES)
     partition = OffsetDeleteRequestPartition(partition_index=0)
     topic = OffsetDeleteRequestTopic(name="t", partitions=(partition,))
     ask(group.broker, OffsetDeleteRequest(group_id="g", topics=(topic,)))
@@ -245,8 +245,8 @@ def test_a_pending_offset_is_deleted_with_its_topic(world, how):
     gone = cluster.create_topic("gone", partitions=1, config=cluster.settings.topic_defaults)
     group.commit({("gone", 0): 1})
     _, identity = client.init()
-    client.ask(txn_commit_request("g", identity, {("gone", 0): 7, ("t", 0): 8}))
-    client.ask(txn_commit_request("other", identity, {("gone", 0): 9}))
+    client.ask(txn_commit_request("g", identity, {("gone", 0): 7, ("t", 0): 8}), WITH_NAMES)
+    client.ask(txn_commit_request("other", identity, {("gone", 0): 9}), WITH_NAMES)
     cluster.delete_topic(gone)
 
     def unstable():
@@ -276,7 +276,7 @@ def test_pending_offsets_of_missing_topics_are_removed_when_the_log_is_read(worl
     """If the disk was full when a topic was deleted, the log still has offsets of transactions."""
     client = world.client
     _, identity = client.init()
-    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}), WITH_NAMES)
     groups = client.broker.cluster.groups
 
     groups.load((), world.cluster.now)
@@ -307,7 +307,7 @@ def test_a_group_with_only_pending_offsets_is_deleted_with_them(world, how, comm
     """Neither a restart nor the end of the transaction brings the group or its offset back."""
     client = world.client
     _, identity = client.init()
-    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}), WITH_NAMES)
     (result,) = ask(client.broker, DeleteGroupsRequest(groups_names=("g",))).results
 
     assert (OK, None) == (result.error_code, world.group.state())
@@ -337,7 +337,7 @@ def test_a_group_without_offsets_any_more_stays(world, how, committed):
     """A group that an offset has created exists until it is deleted, as in Kafka."""
     client, group = world.client, world.group
     _, identity = client.init()
-    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}), WITH_NAMES)
     client.end(identity, committed=committed)
     partition = OffsetDeleteRequestPartition(partition_index=0)
     topic = OffsetDeleteRequestTopic(name="t", partitions=(partition,))
@@ -354,7 +354,7 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(world, how, committ
     client, group = world.client, world.group
     group.commit({("t", 0): 1})
     _, identity = client.init()
-    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}), WITH_NAMES)
 
     world.again(how)
 
