@@ -293,7 +293,9 @@ def test_offsets_of_an_unknown_group_member_are_rejected(kafka, create_topic, tr
         producer.init_transactions()
         producer.begin_transaction()
         producer.send(topic, b"lost")
-        with pytest.raises(KafkaError, match=r"UNKNOWN_MEMBER_ID|ILLEGAL_GENERATION"):
+        with pytest.raises(
+            KafkaError, match=r"GROUP_ID_NOT_FOUND|UNKNOWN_MEMBER_ID|ILLEGAL_GENERATION"
+        ):
             producer.send_offsets_to_transaction(
                 {TopicPartition(topic, 0): OffsetAndMetadata(9)}, stranger
             )

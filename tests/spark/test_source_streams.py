@@ -7,7 +7,7 @@ import json
 from importlib.util import find_spec
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 
 from tests.support.kafka.real_kafka import wait_until
 from tests.support.spark.kafka_rows import add_partitions, delete_records, produce
@@ -325,7 +325,7 @@ def test_progress_is_committed_to_groups(topics, spark, fill, checkpoint):
 def test_an_invalid_stream_fails_before_a_task(topics, stream, options, message):
     """What the driver can detect ends the query with one sentence."""
     topic = topics.create()
-    with pytest.raises(StreamingQueryException, match=message) as caught:
+    with pytest.raises((AnalysisException, StreamingQueryException), match=message) as caught:
         run_to_end(stream(**{"subscribe": topic, **options}))
     assert "another exception occurred" not in str(caught.value)
 

@@ -408,6 +408,9 @@ class ConsumerGroups:
             after.remove(member_id)
         after.group_epoch += 1
         after.metadata_hash = after.compute_metadata_hash(self._topics)
+        if not after.members:
+            # There is nothing left to assign (since Kafka 4.4).
+            after.assignment_epoch, after.assignment_timestamp_ms = after.group_epoch, 0
         self._keep(group, after, now)
         for member_id in member_ids:
             _cancel(self._session_timers, group.group_id, member_id)

@@ -6,8 +6,9 @@ batch, sequence, the structure of every record, keys, timestamps; the largest ti
 LogAppendTime, is written into the header). `record.kernel.validate_kernel` reads the records.
 
 Like Kafka, the broker stores some batches that clients cannot read: wrong offsets in uncompressed
-records, and wrong lengths in compressed ones, are not checked. Unlike Kafka, it limits the size to
-which the batches of a request decompress (`request_max_validated_bytes`).
+records, and lengths of compressed ones that their fields do not have, are not checked. Unlike
+Kafka, it limits the size to which the batches of a request decompress
+(`request_max_validated_bytes`).
 """
 
 from __future__ import annotations

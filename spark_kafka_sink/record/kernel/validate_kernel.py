@@ -108,6 +108,8 @@ _NULL_HEADER_KEY: Final = int(RecordProblem.NULL_HEADER_KEY)
 _NO_KEY: Final = int(Refusal.NO_KEY)
 _BAD_TIMESTAMP: Final = int(Refusal.TIMESTAMP)
 _BAD_TIMESTAMP_TYPE: Final = int(Refusal.TIMESTAMP_TYPE)
+#: The most bytes of a record in a compressed batch: max.decompressed.message.bytes (Kafka 4.4).
+_MOST_BODY: Final = 2**31 - 9
 
 
 @kernel_part
@@ -173,7 +175,7 @@ def _validate_chunk(  # noqa: C901, PLR0912, PLR0915  one loop, where each call 
             if number_end <= 0:
                 break
             position = number_end
-            if not is_stream and not 0 < number <= end - position:
+            if not (0 <= number <= _MOST_BODY if is_stream else 0 < number <= end - position):
                 status = _WRONG_LENGTH
                 break
             # The attributes follow.

@@ -1,8 +1,8 @@
 """Record batches with errors that a checksum does not reveal, and the answers of Kafka to them.
 
 All have the right checksum. `MALFORMED` has them in groups, by what is wrong, with the error codes
-of Kafka 4.3.1 and 3.9.1, which are the same. NONE is the answer to batches that are well-formed,
-and to malformed ones that Kafka accepts.
+of Kafka 4.4.0. Those of 3.9.1 are the same, but for `REFUSED_SINCE_4_4`. NONE is the answer to
+batches that are well-formed, and to malformed ones that Kafka accepts.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _RECORD = PlainRecord(b"value", b"key", 0, ((b"h", b"1"),))
 #: Two varints that end too late: the second has bits beyond those of an int.
 _ENDLESS, _OVERLONG = b"\x80" * 11, b"\x80\x80\x80\x80\x7f"
 _MAX_INT = 2**31 - 1
+#: What Kafka 3.9 accepts in a compressed batch.
+REFUSED_SINCE_4_4 = ("a record of length -1", "a record of the greatest length")
 
 
 def record(
@@ -101,8 +103,8 @@ PAYLOADS: dict[str, tuple[bytes, ErrorCode, ErrorCode]] = {
         INVALID,
     ),
     "a record of length 0": (_pair(second=record(1, length=0)), INVALID, NONE),
-    "a record of length -1": (_pair(second=record(1, length=-1)), INVALID, NONE),
-    "a record of the greatest length": (_pair(second=record(1, length=_MAX_INT)), INVALID, NONE),
+    "a record of length -1": (_pair(second=record(1, length=-1)), INVALID, INVALID),
+    "a record of the greatest length": (_pair(second=record(1, length=_MAX_INT)), INVALID, INVALID),
     "an endless length": (_pair(second=record(1, length=_ENDLESS)), UNEXPECTED, INVALID),
     "an overlong length": (_pair(second=record(1, length=_OVERLONG)), INVALID, NONE),
     "an endless timestamp": (_pair(record(0, timestamp=_ENDLESS)), INVALID, INVALID),
