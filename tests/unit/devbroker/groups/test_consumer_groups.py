@@ -50,6 +50,18 @@ def state(broker):
     return None if group is None else str(group.state)
 
 
+def test_a_group_without_members_has_no_assignment_to_wait_for(broker, members):
+    """With the last member that leaves, the assignment's epoch rises as well (since Kafka 4.4)."""
+    members.join("a")
+    members.join("b")
+    epochs = []
+    for name in ("a", "b"):
+        members.beat(name, -1)
+        group = broker.cluster.groups.find_consumer_group(GROUP)
+        epochs.append((group.group_epoch, group.assignment_epoch))
+    assert [(4, 3), (5, 5)] == epochs
+
+
 def test_a_partition_is_not_given_away_before_its_owner_confirms(broker, members):
     """A new member receives partitions only when the other no longer lists them as owned."""
     assert (0, 2, [0, 1, 2, 3]) == members.join("a")
