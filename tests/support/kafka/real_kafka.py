@@ -171,10 +171,27 @@ class KafkaCluster:
             replication_factor=replication_factor or max(1, min(3, len(self.brokers))),
             config=config or {},
         )
-        self.admin.create_topics([topic], request_timeout=_ADMIN_SECONDS)[name].result()
+        error = self._ask_for(topic)
+        if error is not None and error.code() == KafkaError._DESTROY_BROKER:
+            # librdkafka drops the connection of a bootstrap address once it knows the broker there,
+            # and with it, rarely, a request that has just been sent.
+            error = self._ask_for(topic)
+            if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                error = None
+        if error is not None:
+            raise KafkaException(error)
         if wait:
             self._wait_until_served(name, partitions)
         return name
+
+    def _ask_for(self, topic: NewTopic) -> KafkaError | None:
+        """Request a topic, and return the error."""
+        asked = self.admin.create_topics([topic], request_timeout=_ADMIN_SECONDS)
+        try:
+            asked[topic.topic].result()
+        except KafkaException as error:
+            return error.args[0]
+        return None
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Increase a topic's partition count, and wait until every leader serves its partition."""
