@@ -85,7 +85,7 @@ class MalformedPayloads(NamedTuple):
         return cls(rows[order], reasons, ids[order])
 
     def sliced(self, first: int, count: int) -> MalformedPayloads:
-        """Return those of some rows, the first of which becomes row 0."""
+        """Return those of `count` rows from `first` on, which is row 0 then."""
         begin, end = np.searchsorted(self.rows, (first, first + count)).tolist()
         return MalformedPayloads(
             self.rows[begin:end] - first,

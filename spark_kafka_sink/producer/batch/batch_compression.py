@@ -232,7 +232,7 @@ class BatchCompression:
 
 
 class DividedBatch(NamedTuple):
-    """A batch of which some records were taken out."""
+    """A batch that was divided into the records taken out and the rest."""
 
     #: The batch of the others; None if there are none.
     rest: ProducerBatch | None

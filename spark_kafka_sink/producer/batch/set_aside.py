@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _OF_RECORDS = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 #: Error codes that are a record's own if it is alone in its batch.
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-#: Error codes because of which rows may be set aside.
+#: The error codes for which rows may be set aside.
 OF_ROWS = _OF_RECORDS | TOO_LARGE
 
 

@@ -335,7 +335,7 @@ def test_an_imported_list_whose_offsets_are_wrong_is_an_error():
 
 
 def runs_of_views(ends, length):
-    """Return runs of two views, of which the second one leads nowhere."""
+    """Return runs of two views; the second view points nowhere."""
     beyond = np.array([99, 0, 7, 1 << 20], np.int32)
     views = np.concatenate((np.array([1, ord("a"), 0, 0], np.int32), beyond))
     values = pa.Array.from_buffers(pa.string_view(), 2, [None, pa.py_buffer(views)])

@@ -229,7 +229,7 @@ def test_in_a_transaction_the_batches_behind_move_up(transactional):
 
 
 def test_batches_wait_until_all_are_answered(transactional):
-    """A number is given anew only once nothing with the old one is under way."""
+    """A number is reused only when no batch that has it is in flight."""
     rows = begun(transactional)
     rows.add("a", "b")
     rows.add("c")
