@@ -81,13 +81,19 @@ class SteadyWriter:
         threads: int = 1,
         rows_per_second: float = 20_000,
         most_rows: int = 200,
+        flushes: bool = True,
         seed: int = 0,
         **settings: object,
     ) -> None:
-        """Create the producer. Each append has a random number of rows, at most `most_rows`."""
+        """Create the producer. Each append has a random number of rows, at most `most_rows`.
+
+        Unless `flushes` is false, threads now and then wait until all their rows are acknowledged:
+        while one partition cannot be written, such a thread writes to no other partition either.
+        """
         self.topic = topic
         self._rows_per_second = rows_per_second / threads
         self._most_rows = most_rows
+        self._flushes = flushes
         self._seed = seed
         self._stop = threading.Event()
         #: The error that ended the writing, if any.
@@ -192,7 +198,7 @@ class SteadyWriter:
             count = chance.randint(1, self._most_rows)
             self._append(first, count)
             self._rows[thread] += count
-            if chance.random() < 0.01:
+            if chance.random() < 0.01 and self._flushes:
                 self._producer.flush()
             due = started + self._rows[thread] / self._rows_per_second
             self._stop.wait(max(due - time.monotonic(), 0))
