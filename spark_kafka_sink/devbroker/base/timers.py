@@ -13,7 +13,7 @@ import heapq
 import itertools
 import logging
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     Action = Callable[[float], None]
 
 logger = logging.getLogger(__name__)
+
+#: The deadline of what is not scheduled.
+NEVER: Final = math.inf
 
 #: Up to this number, cancelled timers are not swept.
 _MIN_CANCELLED_TO_SWEEP = 64
@@ -67,7 +70,7 @@ class Timers:
         self.now = 0.0
         self._heap: list[tuple[float, int, Timer]] = []
         self._background: list[Timer] = []
-        self._next_in_background = math.inf
+        self._next_in_background = NEVER
         self._order = itertools.count()
         self._cancelled = 0
 
@@ -102,7 +105,7 @@ class Timers:
             heapq.heappop(self._heap)[2].run()
         if self._next_in_background <= now:
             background, self._background = self._background, []
-            self._next_in_background = math.inf
+            self._next_in_background = NEVER
             for timer in background:
                 if timer.deadline <= now:
                     timer.run()
@@ -116,7 +119,7 @@ class Timers:
             timer.cancel()
         self._heap.clear()
         self._background.clear()
-        self._next_in_background = math.inf
+        self._next_in_background = NEVER
         self._cancelled = 0
 
     def cancelled(self) -> None:

@@ -15,6 +15,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.metadata.image import NOTHING_APPLIED
 from spark_kafka_sink.devbroker.metadata.records import Endpoint, RegisterBroker
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.metadata.image import MetadataImage
     from spark_kafka_sink.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
     from spark_kafka_sink.protocol.messages.broker_registration import BrokerRegistrationRequest
-
-_NEVER = float("inf")
 
 
 class BrokerControlState(Enum):
@@ -124,7 +123,7 @@ class BrokerControl:
     @property
     def deadline(self) -> float:
         """When the first session ends."""
-        return min(self._heard_at.values(), default=_NEVER) + self._session_timeout
+        return min(self._heard_at.values(), default=NEVER) + self._session_timeout
 
     def check_epoch(self, node_id: int, broker_epoch: int) -> RegisterBroker:
         """Return the registration of a broker that has made a request.
@@ -235,7 +234,7 @@ class BrokerControl:
                 for node_id, progress in self._progress.items()
                 if progress.shutdown_offset is None and self._image.is_active(node_id)
             ),
-            default=_NEVER,
+            default=NEVER,
         )
 
     def next_stale(self, now: float) -> int | None:

@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.controller.broker_control import BrokerControl, BrokerControlState
 from spark_kafka_sink.devbroker.controller.partition_requests import (
     alter_reassignments,
@@ -87,7 +88,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NEVER = float("inf")
 _MAX_PRODUCER_ID: Final = 2**63 - 1
 #: How many records a response to a fetch of metadata has at most.
 _FETCH_LIMIT: Final = 10_000
@@ -126,8 +126,8 @@ class Controller:
         #: When each broker last fetched metadata from this controller.
         self._fetched_at: dict[int, float] = {}
         self._check_lease_at = 0.0
-        self._balance_at = _NEVER
-        self._elect_uncleanly_at = _NEVER
+        self._balance_at = NEVER
+        self._elect_uncleanly_at = NEVER
 
     @property
     def is_active(self) -> bool:
@@ -172,7 +172,7 @@ class Controller:
         self.image.apply(self._quorum.read(self.image.offset + 1, self._quorum.end_offset))
         self._brokers = BrokerControl(self.image, self._settings.broker_session_timeout, now)
         self._fetched_at = dict.fromkeys(self._quorum.running, now)
-        self._balance_at = self._elect_uncleanly_at = _NEVER
+        self._balance_at = self._elect_uncleanly_at = NEVER
         self._schedule(now)
 
     def _keeps_lease(self, now: float) -> bool:
@@ -199,13 +199,13 @@ class Controller:
             self._commit(self._replication.broker_fenced(node_id, epoch), now)
         most = self._settings.max_elections
         if now >= self._elect_uncleanly_at:
-            self._elect_uncleanly_at = _NEVER
+            self._elect_uncleanly_at = NEVER
             changes = self._replication.elect_unclean_leaders(most)
             if len(changes) == most:
                 self._elect_uncleanly_at = now
             self._commit(changes, now)
         if now >= self._balance_at:
-            self._balance_at = _NEVER
+            self._balance_at = NEVER
             changes = self._replication.balance_leaders(most)
             if len(changes) == most:
                 self._balance_at = now
@@ -214,11 +214,11 @@ class Controller:
     def _schedule(self, now: float) -> None:
         """Plan elections if there is something to elect, and none is planned."""
         settings = self._settings
-        if self._elect_uncleanly_at == _NEVER and any(self._replication.leaderless()):
+        if self._elect_uncleanly_at == NEVER and any(self._replication.leaderless()):
             self._elect_uncleanly_at = now + settings.unclean_leader_election_interval
         if (
             settings.leader_imbalance_check_interval is not None
-            and self._balance_at == _NEVER
+            and self._balance_at == NEVER
             and any(self._replication.imbalanced())
         ):
             self._balance_at = now + settings.leader_imbalance_check_interval

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.metadata.envelope import (
     Envelope,
     ForwardedRequest,
@@ -26,7 +27,6 @@ from spark_kafka_sink.protocol.messages.broker_registration import BrokerRegistr
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.controller.controller import Controller
 
-_NEVER = float("inf")
 #: The requests of brokers to the controller.
 _OF_BROKERS: Final = (
     AllocateProducerIdsRequest,
@@ -55,7 +55,7 @@ class ControllerHost:
     @property
     def deadline(self) -> float:
         """When `tick` must be called at the latest."""
-        fetches = min((each.deadline for each in self._waiting), default=_NEVER)
+        fetches = min((each.deadline for each in self._waiting), default=NEVER)
         return min(self.controller.deadline, fetches)
 
     def tick(self, now: float) -> list[Envelope]:

@@ -15,6 +15,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.metadata.envelope import Envelope, ForwardedRequest
 from spark_kafka_sink.devbroker.metadata.quorum import FetchMetadataRequest
 from spark_kafka_sink.protocol.schema import ApiRequest
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 #: The sender of clients' requests.
 CLIENT: Final = -2
 _REQUESTS: Final = (ApiRequest, FetchMetadataRequest, ForwardedRequest)
-_NEVER = float("inf")
 
 
 class _Asked(NamedTuple):
@@ -69,8 +69,8 @@ class BrokerCluster:
     def deadline(self) -> float:
         """When `tick` must be called at the latest."""
         return min(
-            min((node.deadline for node in self.nodes.values()), default=_NEVER),
-            self._on_their_way[0][0] if self._on_their_way else _NEVER,
+            min((node.deadline for node in self.nodes.values()), default=NEVER),
+            self._on_their_way[0][0] if self._on_their_way else NEVER,
         )
 
     # Brokers.

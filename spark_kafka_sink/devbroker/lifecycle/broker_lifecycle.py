@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NEVER = float("inf")
 _UNKNOWN_EPOCH = -1
 #: The first heartbeats follow each other quickly, so that a broker starts quickly.
 _STARTING_INTERVAL: Final = 0.01
@@ -97,7 +97,7 @@ class BrokerLifecycle:
         self._is_in_flight = False
         self._is_urgent = False
         self._send_at = 0.0
-        self._expires_at = _NEVER
+        self._expires_at = NEVER
         self._give_up_at: float | None = None
         self._failures = 0
         self._shutdown_answered = False
@@ -116,7 +116,7 @@ class BrokerLifecycle:
     def deadline(self) -> float:
         """When `next_request` must be called at the latest."""
         if self.state is BrokerState.SHUTTING_DOWN:
-            return _NEVER
+            return NEVER
         due = self._expires_at if self._is_in_flight else self._send_at
         return due if self._give_up_at is None else min(due, self._give_up_at)
 

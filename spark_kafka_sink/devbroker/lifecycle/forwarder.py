@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.metadata.envelope import (
     CONTROLLER,
     Envelope,
@@ -22,8 +23,6 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +63,8 @@ class Forwarder:
     def deadline(self) -> float:
         """When `outgoing` must be called at the latest."""
         return min(
-            min((min(each.deadline, each.send_at) for each in self._waiting), default=_NEVER),
-            min((each.deadline for each in self._in_flight.values()), default=_NEVER),
+            min((min(each.deadline, each.send_at) for each in self._waiting), default=NEVER),
+            min((each.deadline for each in self._in_flight.values()), default=NEVER),
         )
 
     def forward(self, envelope: Envelope, request: ForwardedRequest, now: float) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.metadata.quorum import (
     NO_CONTROLLER,
     FetchMetadataRequest,
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from spark_kafka_sink.devbroker.metadata.image import MetadataDelta, MetadataImage
-
-_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class MetadataFetcher:
         self.controller_id = self._nodes[0]
         self._is_in_flight = False
         self._fetch_at = 0.0
-        self._expires_at = _NEVER
+        self._expires_at = NEVER
 
     @property
     def deadline(self) -> float:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -182,6 +183,6 @@ class MetadataQuorum:
     def turn_of(self, node_id: int) -> float:
         """Return the time from which a broker may take the lease."""
         if node_id not in self._running:
-            return float("inf")
+            return NEVER
         after_last = sorted(self._running, key=lambda each: (each <= self._last_holder, each))
         return self.lease_ends_at + after_last.index(node_id) * self._stagger

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NOT_DIVERGING = fetch.EpochEndOffset()
-_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class FollowerFetcher:
         self._truncated = truncated
         self._partitions: dict[TopicIdPartition, _Followed] = {}
         self._in_flight: fetch.FetchRequest | list_offsets.ListOffsetsRequest | None = None
-        self._expires_at = _NEVER
+        self._expires_at = NEVER
 
     @property
     def is_idle(self) -> bool:
@@ -93,7 +93,7 @@ class FollowerFetcher:
         """When `expire` or `next_request` must be called at the latest."""
         if self._in_flight is not None:
             return self._expires_at
-        return min((each.ready_at for each in self._partitions.values()), default=_NEVER)
+        return min((each.ready_at for each in self._partitions.values()), default=NEVER)
 
     def follow(
         self, partition: TopicIdPartition, topic: str, log: PartitionLog, leader_epoch: int

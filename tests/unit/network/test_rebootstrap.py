@@ -193,10 +193,11 @@ def _meant(**settings: object) -> list[tuple[str | None, int]]:
 
     async def act(client: NetworkClient) -> None:
         await wait_for(client, "t", within=PATIENCE)
-        while client.metadata.snapshot.nodes:
-            if client.ready_connection(other.node) is not None:
-                break
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE):
+            while client.metadata.snapshot.nodes:
+                if client.ready_connection(other.node) is not None:
+                    break
+                await asyncio.sleep(0.01)
         await wait_for(client, "u", within=PATIENCE)
 
     script = MetadataScript(described_cluster)
