@@ -182,7 +182,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "log": ("base", "metadata"),
         "replication": ("base", "metadata", "log"),
         # One broker of such a cluster, with all its parts.
-        "lifecycle": ("metadata", "controller", "replication"),
+        "lifecycle": ("base", "metadata", "controller", "replication"),
         "transactions": ("base", "log"),
         "groups": ("base", "log"),
         "cluster": ("base", "log", "transactions", "groups"),
