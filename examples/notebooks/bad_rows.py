@@ -132,6 +132,7 @@ letters = read("dead-letters").selectExpr(
     f"{headers} as headers",
 )
 columns = {
+    "row": "__pykafka.errors.row",
     "kind": "__pykafka.errors.kind",
     "truncated": "__pykafka.errors.truncated",
     "error": "__connect.errors.exception.message",

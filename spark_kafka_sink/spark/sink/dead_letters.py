@@ -108,7 +108,6 @@ class BadRowWriter:
             (f"{CONNECT}task.id", origin.task),
             (f"{OWN}query.id", origin.query_id),
             (f"{OWN}batch.id", origin.batch_id),
-            (f"{OWN}task", origin.task),
         ]
         self._most_letter_bytes = min(config.max_request_size, config.buffer_memory)
         #: Whether it is known how much the topic of the letters accepts, as far as it can be.
@@ -121,6 +120,7 @@ class BadRowWriter:
                 dlq,
                 self._most_bytes_for,
                 self._headers,
+                row=f"{OWN}row",
                 truncated=_TRUNCATED,
                 timestamp=_TIMESTAMP,
             )
@@ -253,25 +253,23 @@ class BadRowWriter:
         if is_enough or not self._first or self._builder is None:
             self.write_letters(producer)
 
-    def _headers(self, refusal: Refusal, row: int, topic: str | None) -> list[Header]:
-        """Return the headers of rows that are bad for the same reason; they differ in `row`."""
-        error = refusal.error(row)
+    def _headers(self, refusal: Refusal, topic: str | None) -> list[Header]:
+        """Return the headers of rows that are bad for the same reason, without their numbers."""
+        error = refusal.reason
         kind = type(error)
-        message = _shown(str(error)) or ""
+        # Row, topic and partition have headers of their own; the path of a field has none.
+        is_placed = isinstance(error, RecordError)
+        message = f"{error.cause}. {error.advice}" if is_placed else str(error)
         known = [
             (f"{CONNECT}topic", _shown(topic)),
             (f"{CONNECT}partition", error.partition),
             (f"{CONNECT}stage", _STAGES.get(refusal.kind, _PRODUCE)),
             (f"{CONNECT}exception.class.name", f"{kind.__module__}.{kind.__qualname__}"),
+            (f"{CONNECT}exception.message", _shown(message)),
             (f"{OWN}kind", refusal.kind.value),
             *self._fixed_headers,
         ]
-        after = message.removeprefix(f"row {row}").encode()
-        return [
-            *(_header(name, value) for name, value in known if value is not None),
-            Header(f"{CONNECT}exception.message", b"row ", has_row=True, after=after),
-            Header(f"{OWN}row", b"", has_row=True),
-        ]
+        return [Header(name, str(value).encode()) for name, value in known if value is not None]
 
     def _most_bytes_for(self, largest: int) -> int:
         """Return how many bytes a letter may have, where one of `largest` bytes and more waits.
@@ -351,10 +349,6 @@ class BadRowWriter:
             topics=tuple(columns.topics[number] for number in kept.tolist()),
             topic_index=moved[columns.topic_index],
         )
-
-
-def _header(name: str, value: object) -> Header:
-    return Header(name, str(value).encode())
 
 
 def _placed(row: BadRow, place: Place | None) -> BadRow:

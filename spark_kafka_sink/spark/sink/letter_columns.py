@@ -1,7 +1,7 @@
 """The columns of dead letters, built for all bad rows of a few batches at once.
 
-A letter has a dozen headers, and for most rows they differ only in the number of the row. So the
-headers of rows with the same reason and topic, and with as many digits in their numbers, are
+A letter has a dozen headers, and for most rows only the one with the number of the row differs. So
+the headers of rows with the same reason and topic, and with as many digits in their numbers, are
 encoded once and copied, with the digits put in.
 """
 
@@ -54,12 +54,10 @@ _PARTS: Final = ("headers", "key", "value")
 
 
 class Header(NamedTuple):
-    """A header of letters: `before`, then the number of the row if it has that, and `after`."""
+    """A header of letters."""
 
     name: str
-    before: bytes
-    has_row: bool = False
-    after: bytes = b""
+    value: bytes
 
 
 class BadBatch(NamedTuple):
@@ -217,45 +215,39 @@ class BadRowTable:
 
 
 class _Template(NamedTuple):
-    """The headers of letters that differ in the number of the row only, as records have them."""
+    """The headers of letters that differ only in the row's number, in a record's encoding."""
 
     #: How many there are.
     headers: int
     encoded: bytes
-    #: Where the digits of the number begin.
-    holes: tuple[int, ...]
+    #: Where the digits of the number end.
+    row_end: int
     #: What the headers take, at most.
     size: int
 
     @classmethod
-    def of(cls, headers: Iterable[Header], digits: int) -> _Template:
-        """Encode headers for numbers with so many digits."""
-        encoded = bytearray()
-        holes = []
-        size = number = 0
-        for name, before, has_row, after in headers:
-            key = name.encode()
-            hole = digits if has_row else 0
-            encoded += encode_varint(len(key)) + key
-            encoded += encode_varint(len(before) + hole + len(after)) + before
-            if has_row:
-                holes.append(len(encoded))
-            encoded += bytes(hole) + after
-            number += 1
-            size += len(key) + len(before) + 19 * has_row + len(after) + _HEADER_OVERHEAD
-        return cls(number, bytes(encoded), tuple(holes), size)
+    def of(cls, headers: Iterable[Header], row: str, digits: int) -> _Template:
+        """Encode headers, and one of the name `row` for numbers with so many digits."""
+        parts = [*headers, Header(row, bytes(digits))]
+        encoded = b"".join(map(_encoded, parts))
+        size = sum(len(name) + len(value) + _HEADER_OVERHEAD for name, value in parts)
+        return cls(len(parts), encoded, len(encoded), size)
 
     def with_header(self, name: str, value: str, size: int = 0) -> _Template:
         """Return the same headers with one more.
 
         `size` is what its value takes, at most; 0 if the letters have room for the header anyway.
         """
-        more = _Template.of([Header(name, value.encode())], 0)
         return self._replace(
             headers=self.headers + 1,
-            encoded=self.encoded + more.encoded,
+            encoded=self.encoded + _encoded(Header(name, value.encode())),
             size=self.size + (size + len(name) + _HEADER_OVERHEAD if size else 0),
         )
+
+
+def _encoded(header: Header) -> bytes:
+    name = header.name.encode()
+    return encode_varint(len(name)) + name + encode_varint(len(header.value)) + header.value
 
 
 class LetterBuilder:
@@ -265,22 +257,23 @@ class LetterBuilder:
         self,
         topic: str,
         most_bytes: Callable[[int], int],
-        headers_of: Callable[[Refusal, int, str | None], list[Header]],
+        headers_of: Callable[[Refusal, str | None], list[Header]],
         *,
+        row: str,
         truncated: str,
         timestamp: str,
     ) -> None:
         """Set the topic of the letters, and how many bytes each has at most.
 
         `most_bytes` returns that for the size of the largest key, value and headers of a letter.
-        `headers_of` returns the headers that say what is wrong with a row for a topic; rows with
-        the same refusal, topic and number of digits have the same ones. Each letter has the number
-        of its row in some of them. If something of a letter was cut, the header `truncated` says
-        what. If a row is more than an hour ahead, which topics refuse by default, its letter has
-        the time of writing, and its timestamp in the header `timestamp`.
+        `headers_of` returns the headers that say what is wrong with rows for a topic. The header
+        `row` has the number of a letter's row. If something of a letter was cut, the header
+        `truncated` says what. If a row is more than an hour ahead, which topics refuse by default,
+        its letter has the time of writing, and its timestamp in the header `timestamp`.
         """
         self._topic = topic
         self._headers_of = headers_of
+        self._row = row
         self._truncated = truncated
         self._timestamp = timestamp
         self._most_bytes = most_bytes
@@ -295,11 +288,11 @@ class LetterBuilder:
         template_of = np.empty(rows.size, np.int64)
         for letters in groups(reasons, topics, digits):
             first = int(letters[0])
-            of_first = self._headers_of(
-                bad.refusal(int(reasons[first])), int(rows[first]), bad.topic(int(topics[first]))
+            headers_of_all = self._headers_of(
+                bad.refusal(int(reasons[first])), bad.topic(int(topics[first]))
             )
             template_of[letters] = len(templates)
-            templates.append(_Template.of(of_first, int(digits[first])))
+            templates.append(_Template.of(headers_of_all, self._row, int(digits[first])))
         timestamps = bad.timestamps()
         ahead = np.flatnonzero(timestamps > now_ms + _MOST_AHEAD_MS)
         if ahead.size:
@@ -321,7 +314,7 @@ class LetterBuilder:
                 templates[index].with_header(self._truncated, _named(cut))
                 for index, cut in zip(*np.divmod(which, 2 ** len(_PARTS)), strict=True)
             ]
-        headers = _encoded_headers(templates, template_of, rows, digits, self._buffer)
+        headers = _encoded_headers(templates, template_of, rows, self._buffer)
         if self._buffer.size < headers.headers.data.size <= _MOST_KEPT:
             self._buffer = headers.headers.data
         return RecordColumns(
@@ -475,7 +468,6 @@ def _encoded_headers(
     templates: Sequence[_Template],
     template_of: Int64Array,
     rows: Int64Array,
-    digits: Positions,
     buffer: UInt8Array,
 ) -> EncodedHeaders:
     """Return the headers of letters: those of their templates, with the digits of their rows.
@@ -485,10 +477,7 @@ def _encoded_headers(
     ends = _ends(np.array([len(template.encoded) for template in templates]))
     data = np.frombuffer(b"".join(template.encoded for template in templates), np.uint8)
     column = joined([take_rows(BytesColumn(ends, data), template_of, buffer=buffer)])
-    # Some may have fewer: to write the same digits twice does no harm.
-    most = max(len(template.holes) for template in templates)
-    holes = np.array([(template.holes * most)[:most] for template in templates])
-    ends = (column.offsets[:-1] + digits)[:, None] + holes[template_of]
-    write_numbers(np.repeat(rows, most), ends.ravel(), column.data)
+    row_ends = np.array([template.row_end for template in templates])
+    write_numbers(rows, column.offsets[:-1] + row_ends[template_of], column.data)
     counts = np.array([template.headers for template in templates], np.int32)
     return EncodedHeaders(counts[template_of], column)

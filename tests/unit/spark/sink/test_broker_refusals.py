@@ -124,7 +124,8 @@ def test_the_dead_letter_has_what_was_sent(broker):
     }
     assert expected == {name: headers[name] for name in expected}
     [first] = written.bad_rows.first
-    assert first.error == headers["__connect.errors.exception.message"]
+    message = headers["__connect.errors.exception.message"]
+    assert f"row 0, topic {TOPIC!r}, partition 1: {message}" == first.error
     assert (0, 0) == (first.partition, first.offset)
 
 

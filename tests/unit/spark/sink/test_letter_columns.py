@@ -26,16 +26,11 @@ KINDS = {kind: RecordError(f"bad {kind}", row=None, advice="Fix it") for kind in
 NOW = 1_700_000_000_000
 
 
-def headers_of(refusal, row, topic):
+def headers_of(refusal, topic):
     """Return few headers, whose number depends on the kind."""
-    text = str(refusal.error(row)).removeprefix(f"row {row}")
     extra = [Header("size", b"")] if refusal.kind is RowErrorKind.SIZE else []
-    return [
-        Header("topic", str(topic).encode()),
-        *extra,
-        Header("error", b"row ", has_row=True, after=text.encode()),
-        Header("row", b"", has_row=True),
-    ]
+    error = str(refusal.reason).encode()
+    return [Header("topic", str(topic).encode()), *extra, Header("error", error)]
 
 
 def bad_batch(bad, *, first_row=0, payloads=(), **columns):
@@ -56,7 +51,7 @@ def letters_of(*batches, most_bytes=10_000, topic="t"):
     for batch in batches:
         bad.add(batch)
     builder = LetterBuilder(
-        "bad", lambda _: most_bytes, headers_of, truncated="cut", timestamp="time"
+        "bad", lambda _: most_bytes, headers_of, row="row", truncated="cut", timestamp="time"
     )
     made = builder.letters(bad, NOW)
     assert (("bad",), bad.count) == (made.topics, made.num_rows)
@@ -79,8 +74,7 @@ def text(content):
 def own(row, kind, topic="t"):
     """Return the headers that a letter has of `headers_of`."""
     extra = [("size", "")] if kind == "size" else []
-    error = f"row {row}: bad {kind}. Fix it"
-    return [("topic", topic), *extra, ("error", error), ("row", str(row))]
+    return [("topic", topic), *extra, ("error", f"bad {kind}. Fix it"), ("row", str(row))]
 
 
 def payloads_of(side, texts):
