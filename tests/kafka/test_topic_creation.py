@@ -6,7 +6,9 @@ import uuid
 
 import pytest
 
-from spark_kafka_sink.errors import BrokerError, DeliveryError, KafkaTimeoutError
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.errors import BrokerError, ConfigError, DeliveryError, KafkaTimeoutError
+from spark_kafka_sink.spark.sink.driver_checks import check_cluster
 from tests.support.producer.producing import (
     append_all,
     produce,
@@ -93,6 +95,16 @@ def test_rows_that_kafka_refuses_end_the_task_or_are_set_aside(kafka):
     error = refusal_of(kafka.bootstrap_servers, topics, values, rows_per_batch=1_000)
     assert (DeliveryError, large, 0) == (type(error), error.topic, error.partition)
     assert str(error).startswith(f"1 record for {large}-0, row 4, was not delivered: ")
+
+    options = SinkOptions.from_mapping(
+        {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "onError": "dlq",
+            "dlqTopic": compacted,
+        }
+    )
+    with pytest.raises(ConfigError, match=f"dlqTopic '{compacted}' has cleanup.policy=compact"):
+        check_cluster(options, None, is_dry_run=True)
 
     topics[10:20] = [compacted] * 10
     keys = [None if row in {12, 17} else b"k" for row in range(1_000)]

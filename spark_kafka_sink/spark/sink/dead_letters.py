@@ -277,7 +277,7 @@ class BadRowWriter:
         A task with large letters asks once for the limit of their topic: few have any.
         """
         if largest > _SURELY_ACCEPTED and not self._knows_limit and self._dlq_topic is not None:
-            from spark_kafka_sink.admin.topic_limits import max_message_bytes
+            from spark_kafka_sink.admin.topic_settings import max_message_bytes
 
             self._knows_limit = True
             found = max_message_bytes(self._config, [self._dlq_topic]).values()

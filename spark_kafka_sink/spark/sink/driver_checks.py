@@ -35,12 +35,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.spark.sink.dry_run import DryRun
 
 logger = logging.getLogger(__name__)
 
 #: The error of a topic that the client may describe but not write to.
 _UNAUTHORIZED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_CLEANUP_POLICY: Final = "cleanup.policy"
+#: The policy of a topic that refuses records without a key, alone or with others.
+_COMPACT: Final = "compact"
 #: How long a check waits for brokers: short, since a user is waiting for the job to start.
 _CHECK_SECONDS: Final = 15.0
 #: The same for a running stream. Spark does not interrupt the check, so `stop` waits for it, too.
@@ -226,7 +230,8 @@ def check_cluster(
     """Check the topic, or only that the cluster answers when a column names the topics.
 
     Returns the topic's partition count, or None if there is no topic yet. Waits for brokers up to
-    `timeout` seconds or max.block.ms, whichever is less.
+    `timeout` seconds or max.block.ms, whichever is less, and as long for the settings of a topic
+    of dead letters.
     """
     with without_collector():
         from spark_kafka_sink.admin.cluster_check import describe_topics
@@ -242,7 +247,27 @@ def check_cluster(
                 code=_UNAUTHORIZED,
                 name=_UNAUTHORIZED.name,
             )
+    if dlq_topic in described:
+        _check_keeps_letters(options.producer, dlq_topic, timeout)
     return described[topic].partitions if topic in described else None
+
+
+def _check_keeps_letters(config: ProducerConfig, topic: str, timeout: float) -> None:
+    """Raise ConfigError if a topic of dead letters is compacted, unless its settings are hidden.
+
+    Kafka Connect refuses to start with topics of its own that might lose records, and starts if it
+    may not describe them (`TopicAdmin.verifyTopicCleanupPolicyOnlyCompact`).
+    """
+    with without_collector():
+        from spark_kafka_sink.admin.topic_settings import topic_setting
+
+    policy = topic_setting(config, [topic], _CLEANUP_POLICY, timeout).get(topic, "")
+    if _COMPACT in (part.strip() for part in policy.split(",")):
+        raise ConfigError(
+            f"dlqTopic {topic!r} has {_CLEANUP_POLICY}={policy}. A compacted topic refuses dead "
+            "letters without a key, and keeps only the last of those with the same key: set "
+            f"{_CLEANUP_POLICY}=delete for it, or choose another topic"
+        )
 
 
 class TrustedChecks:

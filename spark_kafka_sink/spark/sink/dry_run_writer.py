@@ -161,7 +161,7 @@ class DryRunProducers:
     def take(self) -> KafkaProducer:
         """Return the producer, which is started once."""
         if self._producer is None:
-            from spark_kafka_sink.admin.topic_limits import max_message_bytes
+            from spark_kafka_sink.admin.topic_settings import max_message_bytes
             from spark_kafka_sink.producer.dry_run import DryRunProducer
 
             self._producer = DryRunProducer(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.values import NewTopic
 from spark_kafka_sink.config.sink_options import ErrorLimit, OnErrorOptions, SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.net.faults import AnswerError
 from spark_kafka_sink.errors import (
     BrokerError,
     ConfigError,
@@ -21,11 +25,12 @@ from spark_kafka_sink.errors import (
     PayloadError,
 )
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.data_source import KafkaSink
 from spark_kafka_sink.spark.sink import stream_writer, writers
 from spark_kafka_sink.spark.sink.bad_rows import BadRow, BadRows, mention_on_error
-from spark_kafka_sink.spark.sink.driver_checks import check_write
+from spark_kafka_sink.spark.sink.driver_checks import check_stream, check_write
 from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
 from spark_kafka_sink.spark.sink.stream_writer import next_lines
 from spark_kafka_sink.spark.sink.write_report import WriteReport, report_of
@@ -293,6 +298,31 @@ def test_a_missing_topic_of_dead_letters_is_refused_on_the_driver(broker, monkey
     del given["topic"]
     with pytest.raises(BrokerError, match="topic 'none' does not exist"):
         KafkaSink(given).writer(columns, overwrite=False)
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete"])
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_a_compacted_topic_of_dead_letters_is_refused_on_the_driver(broker, policy, is_hidden):
+    """It would lose letters; a topic whose settings are hidden from this client is accepted."""
+    with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+        admin.create_topics([NewTopic("letters", 1, configs={"cleanup.policy": policy})])
+    if is_hidden:
+        broker.on(ApiKey.DESCRIBE_CONFIGS, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    given = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "topic": "data",
+        "onError": "dlq",
+        "dlqTopic": "letters",
+    }
+    error = (
+        rf"dlqTopic 'letters' has cleanup.policy={policy}. A compacted topic .* another topic$"
+        if "compact" in policy and not is_hidden
+        else None
+    )
+    with nullcontext() if error is None else pytest.raises(ConfigError, match=error):
+        check_write(COLUMNS, given, is_dry_run=True)
+    with nullcontext() if error is None else pytest.raises(ConfigError, match=error):
+        check_stream(SinkOptions.from_mapping(given), "data")
 
 
 ACKS = PartitionAcks(first_offset=0, last_offset=1, records=2, bytes=100)

@@ -185,7 +185,7 @@ def test_records_that_the_topic_refuses_are_found(broker):
 def test_a_limit_that_is_not_told_is_named(broker, monkeypatch):
     """A user who may not see the settings of a topic learns that they were not checked."""
     monkeypatch.setattr(
-        "spark_kafka_sink.admin.topic_limits.max_message_bytes", lambda config, topics: {}
+        "spark_kafka_sink.admin.topic_settings.max_message_bytes", lambda config, topics: {}
     )
     found = check(broker, PLAIN, topic="orders").dry_run
     [note] = found.notes
