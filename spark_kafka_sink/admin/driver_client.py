@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.admin.blocking_client import BlockingClient
-from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls, raised
+from spark_kafka_sink.admin.cluster_calls import Call, ClusterCalls, outcomes_of, raised
 from spark_kafka_sink.admin.item_requests import request_items
 from spark_kafka_sink.admin.records import (
     DEFAULT_MAX_BATCH_BYTES,
@@ -52,7 +52,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, 
 from spark_kafka_sink.record.key_values import LogSink, read_key_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from spark_kafka_sink.admin.records import KeyValue, PartitionChunk
     from spark_kafka_sink.admin.transaction_values import (
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.values import NewTopic
     from spark_kafka_sink.config.client_config import ClientConfig
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.protocol.messages import fetch, list_offsets
     from spark_kafka_sink.protocol.messages.end_txn import EndTxnResponse
     from spark_kafka_sink.protocol.schema import ResponseT
 
@@ -128,16 +129,33 @@ class DriverClient(BlockingClient):
         self, transactional_ids: Sequence[str], *, timeout: float
     ) -> dict[str, TransactionDescription | None]:
         """Return descriptions of transactional ids; None for one that no coordinator knows."""
-        answer = self._run(
-            lambda calls, deadline: request_items(
-                calls, describing_transactions(), transactional_ids, deadline
-            ),
-            timeout,
+        return self._run(
+            lambda calls, deadline: _describe(calls, transactional_ids, deadline), timeout
         )
-        for error in answer.errors.values():
-            if not isinstance(error, BrokerError) or error.code != _UNKNOWN_ID:
-                raise error
-        return {name: answer.results.get(name) for name in transactional_ids}
+
+    def describe_and_list(
+        self,
+        transactional_ids: Sequence[str],
+        accepts: Callable[[str], bool],
+        *,
+        timeout: float,
+        states: tuple[str, ...] = (),
+        pattern: str | None = None,
+    ) -> tuple[dict[str, TransactionDescription | None], list[TransactionListing]]:
+        """Do what `describe_transactions` and `list_transactions` do, at the same time."""
+
+        async def run(
+            calls: ClusterCalls, deadline: float
+        ) -> tuple[dict[str, TransactionDescription | None], list[TransactionListing]]:
+            questions: list[Coroutine[Any, Any, Any]] = [
+                _describe(calls, transactional_ids, deadline),
+                list_all_transactions(calls, deadline, states=states, pattern=pattern),
+            ]
+            described, listed = await outcomes_of(questions)
+            return raised(described), raised(listed)
+
+        described, listed = self._run(run, timeout)
+        return described, [each for each in listed if accepts(each.transactional_id)]
 
     def end_transactions(
         self, ends: Sequence[TransactionEnd], *, timeout: float
@@ -386,15 +404,53 @@ class DriverClient(BlockingClient):
         Like `read_partition`, but many times faster: only keys, values, and ends of transactions.
         """
         call = fetch_call(topic_partition, offset)
-        records = fetched_records(self._call(call, timeout), call.what)
-        return read_key_values(
-            bytes(records), sink, offset=offset, max_uncompressed_bytes=_MAX_UNCOMPRESSED_BYTES
-        )
+        return _read_key_values(self._call(call, timeout), call, offset, sink)
+
+    def read_log_and_end(
+        self, topic_partition: TopicPartition, offset: int, sink: LogSink, *, timeout: float
+    ) -> tuple[int, int]:
+        """Do what `read_log` and `end_offset` do, at the same time; return both offsets.
+
+        Does not wait for records. The end may be behind the first offset or before it. A Fetch
+        response contains a high watermark as well, but a new leader's may be too low (KIP-207).
+        """
+        fetching = fetch_call(topic_partition, offset, waits=False)
+        asking = offset_call(topic_partition, LATEST_TIMESTAMP)
+
+        async def run(
+            calls: ClusterCalls, deadline: float
+        ) -> tuple[fetch.FetchResponse, list_offsets.ListOffsetsResponse]:
+            requests: list[Call[Any]] = [fetching, asking]
+            fetched, listed = await calls.call_all(requests, deadline)
+            return raised(fetched), raised(listed)
+
+        fetched, listed = self._run(run, timeout)
+        end = listed_offset(listed, asking.what)
+        return _read_key_values(fetched, fetching, offset, sink), end
 
     # --- running
 
     def _call(self, call: Call[ResponseT], timeout: float) -> ResponseT:
         return self._run(lambda calls, deadline: calls.call(call, deadline), timeout)
+
+
+def _read_key_values(
+    response: fetch.FetchResponse, call: Call[fetch.FetchResponse], offset: int, sink: LogSink
+) -> int:
+    records = bytes(fetched_records(response, call.what))
+    return read_key_values(
+        records, sink, offset=offset, max_uncompressed_bytes=_MAX_UNCOMPRESSED_BYTES
+    )
+
+
+async def _describe(
+    calls: ClusterCalls, transactional_ids: Sequence[str], deadline: float
+) -> dict[str, TransactionDescription | None]:
+    answer = await request_items(calls, describing_transactions(), transactional_ids, deadline)
+    for error in answer.errors.values():
+        if not isinstance(error, BrokerError) or error.code != _UNKNOWN_ID:
+            raise error
+    return {name: answer.results.get(name) for name in transactional_ids}
 
 
 def _check(code: int, what: str) -> None:

@@ -289,30 +289,36 @@ class Ledger:
 
         The latest entries may be missing, as long as their markers are not written.
         """
-        end = self._admin.end_offset(self._partition, timeout=budget.left("reading the ledger"))
-        if self._next_offset is not None and self._next_offset > end:
-            self._forget()
         try:
-            self._read_to(end, budget)
+            is_read = self._read_on(budget)
         except BrokerError as error:
             if error.name != _OUT_OF_RANGE:
                 raise
+            is_read = False
+        if not is_read:
             # Since the last read the topic was recreated, or its records were deleted.
             self._forget()
-            self._read_to(end, budget)
+            self._read_on(budget)
         self._own_pieces.clear()
         self._read_up_to = 0
         _report_ignored(self._fold, self.topic)
         return self._fold.entries(self.prefix)
 
-    def _read_to(self, end: int, budget: Budget) -> None:
-        what = "reading the ledger"
+    def _read_on(self, budget: Budget) -> bool:
+        """Read to the high watermark; return False if that is below what was read before."""
         if self._next_offset is None:
-            self._next_offset = self._admin.start_offset(self._partition, timeout=budget.left(what))
+            self._next_offset = self._admin.start_offset(
+                self._partition, timeout=budget.left(_READING)
+            )
+        first = self._next_offset
+        self._next_offset, end = self._admin.read_log_and_end(
+            self._partition, first, self._fold, timeout=budget.left(_READING)
+        )
         while self._next_offset < end:
             self._next_offset = self._admin.read_log(
-                self._partition, self._next_offset, self._fold, timeout=budget.left(what)
+                self._partition, self._next_offset, self._fold, timeout=budget.left(_READING)
             )
+        return first <= end
 
     def _forget(self) -> None:
         self._fold = LedgerFold(self.prefix)

@@ -28,9 +28,10 @@ from spark_kafka_sink.exactly_once.transitions import Fate, WriteState, end_of, 
 from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.driver_client import DriverClient
+    from spark_kafka_sink.admin.transaction_values import TransactionDescription
     from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner, WriteRecord
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 MARKER_TIMEOUT: Final = 15.0
 #: The number of attempts of a step while other drivers write the ledger at the same time.
 MAX_STARTS: Final = 8
+_LISTING: Final = "listing open transactions"
 
 
 class OpenTransaction(NamedTuple):
@@ -189,26 +191,42 @@ def _marker_behind(
 # --- open transactions
 
 
-def list_open(
-    admin: DriverClient, prefix: str, budget: Budget, *, without: Container[str] = ()
-) -> list[OpenTransaction]:
-    """Return the open transactions of a prefix's tasks, with the ids and epochs to end them.
-
-    `without` are transactional ids that are left out.
-    """
+def list_open(admin: DriverClient, prefix: str, budget: Budget) -> list[OpenTransaction]:
+    """Return the open transactions of a prefix's tasks, with the ids and epochs to end them."""
     listed = admin.list_transactions(
         lambda transactional_id: is_worker_id_of(prefix, transactional_id),
         states=(ONGOING,),
         pattern=worker_id_pattern(prefix),
-        timeout=budget.left("listing open transactions"),
+        timeout=budget.left(_LISTING),
     )
+    return _describe_open(admin, [each.transactional_id for each in listed], budget)
+
+
+def describe_and_list_open(
+    admin: DriverClient, prefix: str, transactional_ids: Sequence[str], budget: Budget
+) -> tuple[dict[str, TransactionDescription | None], list[OpenTransaction]]:
+    """Describe some of a prefix's transactions, and list the other open ones, as `list_open` does.
+
+    A description is None if no coordinator knows its transactional id.
+    """
+    described, listed = admin.describe_and_list(
+        transactional_ids,
+        lambda transactional_id: is_worker_id_of(prefix, transactional_id),
+        states=(ONGOING,),
+        pattern=worker_id_pattern(prefix),
+        timeout=budget.left(_LISTING),
+    )
+    others = [each.transactional_id for each in listed if each.transactional_id not in described]
+    return described, _describe_open(admin, others, budget)
+
+
+def _describe_open(
+    admin: DriverClient, transactional_ids: Sequence[str], budget: Budget
+) -> list[OpenTransaction]:
+    if not transactional_ids:
+        return []
     described = admin.describe_transactions(
-        [
-            transaction.transactional_id
-            for transaction in listed
-            if transaction.transactional_id not in without
-        ],
-        timeout=budget.left("describing transactions"),
+        transactional_ids, timeout=budget.left("describing transactions")
     )
     return [
         OpenTransaction(transaction.transactional_id, transaction.producer, transaction.partitions)

@@ -261,8 +261,19 @@ class TwoPhaseCommit:
                 return known, losers
             if ruling is not Verdict.DECIDE:
                 raise refusal(ruling, plan, write_id, batch_id, state)
+            # List before the decision, so that no later driver's transactions are listed.
+            described, losers = recovery.describe_and_list_open(
+                self._admin,
+                self._ledger.prefix,
+                [winner.transactional_id for winner in winners],
+                budget,
+            )
+            now_ms = self._now_ms
             try:
-                self._check_open(plan, winners, budget)
+                for winner in winners:
+                    check_open(
+                        winner, described[winner.transactional_id], plan.planned_at_ms, now_ms
+                    )
             except WinnerLostError:
                 # Another driver may just have claimed the prefix and aborted the transaction.
                 state = self._ledger.read(budget)
@@ -270,11 +281,7 @@ class TwoPhaseCommit:
                     ruling = Verdict.OVERTAKEN
                     raise refusal(ruling, plan, write_id, batch_id, state) from None
                 raise
-            # List before the decision, so that no later driver's transactions are listed.
-            own = {winner.transactional_id for winner in winners}
-            losers = recovery.list_open(self._admin, self._ledger.prefix, budget, without=own)
             self._observe(Point.CHECKED)
-            now_ms = self._now_ms
             decision = WriteRecord(
                 write=decided(before, batch_id, plan.generation),
                 updated_at_ms=now_ms,
@@ -290,15 +297,6 @@ class TwoPhaseCommit:
             self._observe(Point.DECIDED)
             return decision, losers
         raise last or KafkaTimeoutError("the commit was not attempted")
-
-    def _check_open(self, plan: Plan, winners: Sequence[Winner], budget: Budget) -> None:
-        described = self._admin.describe_transactions(
-            [winner.transactional_id for winner in winners],
-            timeout=budget.left("describing the tasks' transactions"),
-        )
-        now_ms = self._now_ms
-        for winner in winners:
-            check_open(winner, described[winner.transactional_id], plan.planned_at_ms, now_ms)
 
     def _finish(self, write_id: str, record: WriteRecord, budget: Budget) -> None:
         """Commit all winners of a decision and record its outcome."""

@@ -182,15 +182,20 @@ def deleting_records(
     return ItemRequest.of(what, request, read, route=_to_leaders)
 
 
-def fetch_call(topic_partition: TopicPartition, offset: int) -> Call[fetch.FetchResponse]:
-    """Build the call that reads batches up to the high watermark, of all transactions."""
+def fetch_call(
+    topic_partition: TopicPartition, offset: int, *, waits: bool = True
+) -> Call[fetch.FetchResponse]:
+    """Build the call that reads batches up to the high watermark, of all transactions.
+
+    If it `waits`, the broker delays its answer for a moment while there are none.
+    """
     partition = fetch.FetchPartition(
         partition=topic_partition.partition,
         fetch_offset=offset,
         partition_max_bytes=_FETCH_MAX_BYTES,
     )
     request = fetch.FetchRequest(
-        max_wait_ms=_FETCH_MAX_WAIT_MS,
+        max_wait_ms=_FETCH_MAX_WAIT_MS if waits else 0,
         min_bytes=1,
         max_bytes=_FETCH_MAX_BYTES,
         isolation_level=_READ_UNCOMMITTED,

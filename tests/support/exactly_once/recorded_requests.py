@@ -93,6 +93,10 @@ class RecordedClient:
         """Record a read of the ledger."""
         return self._read("read_log", place, *arguments, **others)
 
+    def read_log_and_end(self, place: TopicPartition, *arguments: Any, **others: Any) -> Any:
+        """Record a read of the ledger."""
+        return self._read("read_log_and_end", place, *arguments, **others)
+
     def wait_until_stable(self, behind: Any, **others: Any) -> Any:
         """Record a check of markers."""
         self._note(MARKERS)
@@ -108,6 +112,14 @@ class RecordedClient:
         """Record a description of transactional ids."""
         self._note(*described([self._names.of_id(one) for one in transactional_ids]))
         return self._client.describe_transactions(transactional_ids, **others)
+
+    def describe_and_list(
+        self, transactional_ids: list[str], *arguments: Any, **others: Any
+    ) -> Any:
+        """Record both: neither is sent only after the other."""
+        assert ("Ongoing",) == others["states"]
+        self._note(*described([self._names.of_id(one) for one in transactional_ids]), LIST)
+        return self._client.describe_and_list(transactional_ids, *arguments, **others)
 
     def write_to_transaction(
         self,

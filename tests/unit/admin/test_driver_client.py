@@ -27,6 +27,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     ProducerFencedError,
 )
+from spark_kafka_sink.exactly_once.ledger_entries import KeyOffsets
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -395,6 +396,26 @@ def test_offsets_include_the_log_start_and_the_high_watermark(broker, admin):
         admin.start_offset(PLACE, timeout=TIMEOUT),
         admin.end_offset(PLACE, timeout=TIMEOUT),
     )
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_log_is_read_and_its_end_asked_for_at_once(admin, offset):
+    """The end includes open transactions, and what is read need not reach it."""
+    _open(admin, "orders.1")
+    sink = KeyOffsets([b"k"])
+    assert (1, 1) == admin.read_log_and_end(PLACE, offset, sink, timeout=TIMEOUT)
+
+
+def test_transactions_are_described_and_listed_at_once(admin):
+    """One call describes some transactions, and lists those that are open."""
+    producer = _open(admin, "orders.1")
+    described, listed = admin.describe_and_list(
+        ["orders.1", "orders.2"], lambda name: name.startswith("orders"), timeout=TIMEOUT
+    )
+    assert {"orders.1": producer, "orders.2": None} == {
+        name: found and found.producer for name, found in described.items()
+    }
+    assert ["orders.1"] == [listing.transactional_id for listing in listed]
 
 
 def test_markers_can_be_read_without_records(admin):

@@ -220,6 +220,45 @@ def test_a_recreated_ledger_is_read_from_its_start(world):
     assert 2 == ledger.read(world.budget()).generation
 
 
+class _ScriptedLog:
+    """A client whose log answers with what is read, and with its end."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+        self.reads = []
+
+    def start_offset(self, _, *, timeout):
+        del timeout
+        return 0
+
+    def read_log(self, _, offset, sink, *, timeout):
+        del sink, timeout
+        self.reads.append(offset)
+        return self._answers.pop(0)
+
+    read_log_and_end = read_log
+
+
+def _scripted(*answers):
+    client = _ScriptedLog(*answers)
+    return client, Ledger(client, topic="ledger", prefix="p", clock=lambda: 0.0)
+
+
+def test_a_ledger_is_read_to_the_end_that_was_asked_for():
+    """The first Fetch may have been answered before the end moved, or by too small an answer."""
+    client, ledger = _scripted((0, 5), 3, 5)
+    ledger.read(Budget(lambda: 0.0, 1.0))
+    assert [0, 0, 3] == client.reads
+
+
+def test_a_ledger_that_has_become_shorter_is_read_from_its_start():
+    """A high watermark below what was read means that this is another log, or has lost records."""
+    client, ledger = _scripted((5, 5), (5, 3), (3, 3))
+    for _ in range(2):
+        ledger.read(Budget(lambda: 0.0, 1.0))
+    assert [0, 5, 0] == client.reads
+
+
 def _produce_plainly(world, key, value):
     """Write to the ledger topic with an ordinary producer, outside a transaction."""
     settings = {"bootstrap.servers": world.site.bootstrap_servers, "enable.idempotence": True}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from spark_kafka_sink.admin.transaction_values import TransactionDescription, TransactionListing
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.ledger import Budget
@@ -22,6 +20,10 @@ class _Admin:
         del states, pattern, timeout
         ids = [name for name in (OPEN, ENDED, GONE, OTHERS) if accepts(name)]
         return [TransactionListing(name, PRODUCER.producer_id, "Ongoing") for name in ids]
+
+    def describe_and_list(self, ids, accepts, **others):
+        described = self.describe_transactions(ids, timeout=others["timeout"])
+        return described, self.list_transactions(accepts, **others)
 
     def describe_transactions(self, ids, *, timeout):
         del timeout
@@ -47,9 +49,21 @@ def test_a_transaction_that_has_ended_since_it_was_listed_is_not_open():
     assert [recovery.OpenTransaction(OPEN, PRODUCER, PARTITIONS)] == found
 
 
-def test_transactions_that_are_left_out_are_not_described():
-    """The driver has already described its own tasks' transactions when it lists the others."""
+def test_described_transactions_are_not_listed_as_well():
+    """The driver describes its own tasks' transactions, and lists only the others."""
+    found = recovery.describe_and_list_open(_Admin(), "p", [ENDED, GONE], Budget(lambda: 0.0, 1.0))
+    described = {ENDED: "CompleteCommit", GONE: None}
+    assert (described, [recovery.OpenTransaction(OPEN, PRODUCER, PARTITIONS)]) == (
+        {name: each and each.state for name, each in found[0].items()},
+        found[1],
+    )
+
+
+def test_without_others_nothing_is_described_twice():
+    """A commit whose tasks' transactions are the only open ones asks once."""
     admin = _Admin()
-    admin.describe_transactions = lambda ids, *, timeout: dict.fromkeys(ids, pytest.fail)
-    budget = Budget(lambda: 0.0, 1.0)
-    assert [] == recovery.list_open(admin, "p", budget, without={OPEN, ENDED, GONE})
+    asked = []
+    describe = admin.describe_transactions
+    admin.describe_transactions = lambda ids, **others: asked.append(ids) or describe(ids, **others)
+    recovery.describe_and_list_open(admin, "p", [OPEN, ENDED, GONE], Budget(lambda: 0.0, 1.0))
+    assert [[OPEN, ENDED, GONE]] == asked

@@ -58,19 +58,19 @@ class _Ledger:
 
 
 class _Admin:
-    """An admin client for which the winner is open."""
+    """An admin client for which the winner is the only open transaction."""
 
-    def describe_transactions(self, _ids, timeout):
-        return {
-            "p.a.0": TransactionDescription(
-                transactional_id="p.a.0",
-                state="Ongoing",
-                producer=PRODUCER,
-                timeout_ms=60_000,
-                start_time_ms=None,
-                partitions=(),
-            )
-        }
+    def describe_and_list(self, _ids, _accepts, *, states, pattern, timeout):
+        del states, pattern, timeout
+        open_winner = TransactionDescription(
+            transactional_id="p.a.0",
+            state="Ongoing",
+            producer=PRODUCER,
+            timeout_ms=60_000,
+            start_time_ms=None,
+            partitions=(),
+        )
+        return {"p.a.0": open_winner}, []
 
 
 @pytest.fixture(autouse=True)
