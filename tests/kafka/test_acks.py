@@ -38,7 +38,7 @@ def test_without_acknowledgements_rows_arrive_and_offsets_are_unknown(kafka, cre
     # Nothing signals that the broker has handled the last request.
     wait_until(
         lambda: check_rows(read_numbers(kafka.bootstrap_servers, topic), ROWS) == RowCheck(),
-        seconds=30,
+        seconds=120,
         what="rows sent without acknowledgement",
     )
 

@@ -45,7 +45,7 @@ from tests.support.devbroker.broker_asker import observe, sequenced
 from tests.support.devbroker.transactional_client import PRODUCE_TV1, TransactionalRequests
 from tests.support.kafka.kafka_files import KAFKA_3
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 GOOD = sequenced(0, 3)
 NEXT = sequenced(3, 3)
 #: The newest versions that 3.9 supports, too.

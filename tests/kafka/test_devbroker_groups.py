@@ -40,7 +40,7 @@ from tests.support.devbroker.transactional_client import TransactionalRequests
 from tests.support.kafka.kafka_files import KAFKA_3
 from tests.support.network.raw_client import RawClient
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 LOADING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -29,7 +29,7 @@ from tests.support.devbroker.transactional_client import (
 )
 from tests.support.kafka.kafka_files import KAFKA_3
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 BUSY = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.support.kafka.real_kafka import KafkaCluster
 
-_SECONDS = 30
+_SECONDS = 120
 _TOPIC, _ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 

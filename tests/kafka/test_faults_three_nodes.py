@@ -95,7 +95,7 @@ def test_added_partitions_get_rows(cluster):
         cluster.add_partitions(topic, 5)
         wait_until(
             lambda: len([n for n in cluster.end_offsets(topic).values() if n]) == 5,
-            seconds=30,
+            seconds=120,
             what="rows in the new partitions",
         )
 
@@ -223,7 +223,7 @@ def test_a_deleted_topic_is_an_error_within_the_delivery_timeout(cluster):
 def test_a_recreated_topic_gets_no_row_twice(cluster):
     """Rows written after a deletion are in the new topic once and in order, or the write fails."""
     topic = cluster.create_topic(3)
-    settings = {**SETTINGS, "delivery.timeout.ms": 10_000, "max.block.ms": 10_000}
+    settings = {**SETTINGS, "delivery.timeout.ms": 10_000, "max.block.ms": 120_000}
     writer = SteadyWriter(cluster, topic, **settings)
     try:
         with writer:

@@ -122,7 +122,7 @@ def _committed_offsets(kafka: KafkaCluster, group: str, topic: str, partitions: 
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     try:
         places = [ConfluentPartition(topic, partition) for partition in range(partitions)]
-        return [place.offset for place in consumer.committed(places, timeout=30)]
+        return [place.offset for place in consumer.committed(places, timeout=120)]
     finally:
         consumer.close()
 
@@ -217,7 +217,7 @@ def test_a_fenced_producer_cannot_write_into_the_transaction_of_the_newer_one(
     newer.flush()
     late = older.send(topic, b"late")
     with pytest.raises(DeliveryError):
-        late.result(30)
+        late.result(120)
     older.close(0)
     newer.commit_transaction()
     newer.close()
@@ -377,7 +377,7 @@ def test_a_transaction_that_timed_out_is_aborted_and_the_producer_continues(kafk
     topic, producer = timed_out.topic, timed_out.producer
     late = producer.send(topic, b"late")
     with pytest.raises(DeliveryError):
-        late.result(30)
+        late.result(120)
     with pytest.raises(TransactionAbortableError):
         producer.commit_transaction()
     producer = _producer_after_timeout(kafka, timed_out, producer.abort_transaction)

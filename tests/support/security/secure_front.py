@@ -142,7 +142,7 @@ class SecureFront:
         self._run(self._hang_up())
 
     def _run(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
     async def _hang_up(self) -> None:
         for writer in list(self._writers):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 #: The errors of a coordinator that is still loading.
 LOADING = {14, 15, 16}
 
