@@ -64,13 +64,10 @@ def embedded_broker() -> Iterator[str]:
 
 def create_topics(bootstrap_servers: str, topics: list[str], partitions: int) -> None:
     """Create topics."""
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
+    from spark_kafka_sink import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    new_topics = [NewTopic(name, num_partitions=partitions) for name in topics]
-    for future in admin.create_topics(new_topics).values():
-        future.result(TIMEOUT_SECONDS)
+    with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
+        admin.create_topics([NewTopic(name, partitions) for name in topics])
 
 
 def spark_session() -> SparkSession:
