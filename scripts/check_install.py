@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import entry_points, metadata, version
+from importlib.metadata import entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,8 +74,6 @@ def main() -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         check(holds=done.stdout == line, what=f"{script.name} --version prints {line.strip()}")
     check(holds=len(scripts) > 0, what="the console scripts are installed")
-    links = metadata(NAME).get_all("Project-URL") or []
-    check(holds=any(link.startswith("Source, ") for link in links), what="the metadata has links")
 
 
 if __name__ == "__main__":

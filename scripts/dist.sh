@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Build the wheel and the sdist of the last commit into dist/, with the tools of the virtual
-# environment $1 (scripts/dist.lock), and check them: two builds in different directories must be
-# equal byte for byte, twine must accept the metadata, and the wheel must work in an empty environment
-# that is filled from wheels alone, without PySpark (scripts/check_install.py).
+# environment $1 (scripts/dist.lock), and check them: a tag of the commit must name the version, two
+# builds in different directories must be equal byte for byte, twine must accept the metadata, and the
+# wheel must work in an empty environment that is filled from wheels alone, without PySpark
+# (scripts/check_install.py). That environment gets the locked versions, which the software bill of
+# materials beside the wheel lists (scripts/sbom.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,13 +39,26 @@ for file in "$work"/one/dist/*; do
 done
 echo "dist: two builds are equal"
 "$tools/bin/python" -m twine check --strict "$work"/one/dist/*
+wheel=$(echo "$work"/one/dist/*.whl)
+version=$(basename "$wheel" | cut -d - -f 2)
+for tag in $(git tag --points-at HEAD 'v*'); do
+  [ "$tag" = "v$version" ] || {
+    echo "dist: the tag $tag is on the version $version" >&2
+    exit 1
+  }
+done
 
 "$tools/bin/python" -m venv "$work/empty"
+# Without hashes, which pip would then want for the wheel, too: sbom.py compares those of the report.
+sed -n -E 's/^([a-zA-Z0-9._-]+==.*) \\$/\1/p' requirements.lock > "$work/constraints"
 "$work/empty/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: \
-  "$work"/one/dist/*.whl
+  --constraint "$work/constraints" --report "$work/report.json" "$wheel"
 "$work/empty/bin/python" -m pip check --disable-pip-version-check
 # Not from here: the package of this directory would be imported instead.
 (cd "$work" && empty/bin/python -I "$OLDPWD/scripts/check_install.py")
+"$tools/bin/python" scripts/sbom.py "$wheel" "$work/report.json" \
+  "$work"/empty/lib/python3*/site-packages requirements.lock \
+  "$work/one/dist/spark_kafka_sink-$version.cdx.json"
 
 mkdir -p dist
 rm -f dist/*

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Update the lock files to the newest versions that pyproject.toml allows, with their hashes.
-# `make setup` installs requirements.lock, `make demo` in a new clone scripts/demo.lock, `make audit` the auditor of scripts/audit.lock, `make docs`
-# the builder of scripts/docs.lock, `make dist` and `make matrix` the tools of scripts/dist.lock,
-# `make notebooks` those of scripts/notebooks.lock, and the Kerberos tests need scripts/kerberos.lock in
-# addition.
+# `make setup` installs requirements.lock, `make demo` in a new clone scripts/demo.lock, `make audit`
+# the auditor of scripts/audit.lock, `make docs` the builder of scripts/docs.lock, `make dist` and
+# `make matrix` the tools of scripts/dist.lock, `make notebooks` those of scripts/notebooks.lock, and
+# the Kerberos tests need scripts/kerberos.lock in addition.
 # The files name no index: pip uses the configured one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -44,6 +44,7 @@ with open("pyproject.toml", "rb") as project:
 lock scripts/notebooks.lock <(echo "$notebooks") --constraint requirements.lock
 lock scripts/audit.lock <(echo "pip-audit>=2.7,<3")
 lock scripts/dist.lock <(echo "build>=1.2,<2
+cyclonedx-python-lib[json-validation]>=11,<12
 twine>=6,<7
 uv>=0.9,<1
 $backend")

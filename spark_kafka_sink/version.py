@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 
 def program_name(script: str, module: str) -> str:

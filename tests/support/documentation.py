@@ -15,7 +15,10 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *SITE]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "SUPPORT.md")),
+    *SITE,
+]
 #: The address in the examples, which readers replace by their own.
 ADDRESS = "localhost:9092"
 #: The language of blocks that are drawings, and so cannot run.

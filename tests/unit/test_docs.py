@@ -152,6 +152,8 @@ def test_each_shown_command_is_valid(place, command):
     else:
         known = (
             ["pip", "install"],
+            ["pip", "download"],
+            ["pip", "wheel"],
             ["install", "--directory"],
             ["tar", "--create"],
             ["python"],
