@@ -7,7 +7,7 @@ moment, and a record that was not acknowledged by then was never reported as wri
 that ends without `close` still sends its records (`OpenProducers`).
 
 A producer must be created in the process that uses it, and is never pickled. `record_staging`
-handles the records that `send` does not stage itself, and `producer_core` holds the parts that talk
+handles the records that `send` does not stage itself, and `threaded_core` holds the parts that talk
 to the brokers.
 """
 
@@ -40,7 +40,6 @@ from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
 from spark_kafka_sink.network.network_thread import stop_if_forgotten
 from spark_kafka_sink.producer.batch.error_rules import about_row
 from spark_kafka_sink.producer.payload_writes import PayloadWrites
-from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.record_staging import MAX_LIGHT_BYTES, RecordStaging
 from spark_kafka_sink.producer.records.interceptors import ProducerRecord, resolve_interceptors
 from spark_kafka_sink.producer.records.partitioner import resolve_partitioner
@@ -57,6 +56,7 @@ from spark_kafka_sink.producer.records.record_preparation import (
 from spark_kafka_sink.producer.records.serializers import resolve_serializers
 from spark_kafka_sink.producer.sender_metrics import PRODUCER_GROUP, TimedCall
 from spark_kafka_sink.producer.sending.sender import Sender
+from spark_kafka_sink.producer.threaded_core import ThreadedCore
 from spark_kafka_sink.record.arrow.record_columns import record_batches, record_columns
 from spark_kafka_sink.record.columns import RECORD_FIELDS, RecordColumns
 
@@ -109,16 +109,16 @@ class OpenProducers:
 
     def __init__(self) -> None:
         #: A producer whose network thread has ended may be garbage-collected.
-        self._cores: WeakSet[ProducerCore] = WeakSet()
+        self._cores: WeakSet[ThreadedCore] = WeakSet()
         # Producers that were dropped are closed by threads of their own.
         self._lock = threading.RLock()
 
-    def add(self, core: ProducerCore) -> None:
+    def add(self, core: ThreadedCore) -> None:
         """Add a producer that was just started."""
         with self._lock:
             self._cores.add(core)
 
-    def discard(self, core: ProducerCore) -> None:
+    def discard(self, core: ThreadedCore) -> None:
         """Remove a producer that is closed, if it is there."""
         with self._lock:
             self._cores.discard(core)
@@ -234,7 +234,7 @@ class KafkaProducer:
         partitioner = resolve_partitioner(config.partitioner_class, self._plug_ins)
         interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
         serializers = resolve_serializers(config, self._plug_ins)
-        self._core = core = ProducerCore(
+        self._core = core = ThreadedCore(
             config,
             partitioner=partitioner,
             lingers=lingers,
@@ -740,13 +740,13 @@ class KafkaProducer:
         return manager
 
 
-def _flush(core: ProducerCore, timeout: float) -> None:
+def _flush(core: ThreadedCore, timeout: float) -> None:
     # What is not sent in time is counted; no error may keep the others from being flushed.
     with suppress(Exception):
         core.flush(timeout)
 
 
-def _close(core: ProducerCore, plug_ins: PlugIns, timeout: float | None) -> None:
+def _close(core: ThreadedCore, plug_ins: PlugIns, timeout: float | None) -> None:
     try:
         core.close(timeout)
     finally:

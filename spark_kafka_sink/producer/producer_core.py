@@ -1,34 +1,32 @@
-"""The parts of one producer, put together, and the two places where its threads meet.
+"""The parts of one producer, put together around an event loop that runs the sender.
 
-`KafkaProducer` is the public class; this is its implementation. The sections of the class name the
-thread that runs their methods; services for the parts are called on either.
+Nothing here waits, except for the coroutines, which run on that loop. Whose loop it is, and how
+callers wait, is decided by a subclass: `ThreadedCore` runs a loop on a thread of its own and blocks
+its callers.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import random
 import time
-from contextlib import ExitStack, contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.model import AcksByPartition, TopicPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.connection_waits import look_for_brokers
 from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.network.network_client import NetworkClient
-from spark_kafka_sink.network.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.producer.batch.batch_compression import (
     BatchCompression,
     BatchSizes,
     WorkerThread,
 )
 from spark_kafka_sink.producer.batch.buffer_pool import BufferPool
-from spark_kafka_sink.producer.batch.produce_result import CallbackQueue
+from spark_kafka_sink.producer.batch.produce_result import call_now
 from spark_kafka_sink.producer.batch.producer_batch import MAX_ROWS, MAX_ROWS_SET_ASIDE
 from spark_kafka_sink.producer.batch.set_aside import SetAsideTray
 from spark_kafka_sink.producer.records.batch_builder import BatchBuilder
@@ -47,27 +45,20 @@ from spark_kafka_sink.producer.sending.transaction_manager import TransactionMan
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import ExitStack
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.network.metadata import MetadataSnapshot
+    from spark_kafka_sink.producer.batch.produce_result import CallbackQueue
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.records.partitioner import Partitioner
-    from spark_kafka_sink.producer.sending.transaction_state import TransactionalRequestResult
     from spark_kafka_sink.record.kernel.key_sample import KeySample
     from spark_kafka_sink.record.key_hashes import KeyRule
 
 
-logger = logging.getLogger(__name__)
-
-_BUSY: Final = (
-    "because a callback kept it busy. Keep callbacks short, and do not call the producer while "
-    "holding a lock that a callback waits for"
-)
-
-
-class ProducerCore:
-    """A gatherer, an accumulator, a sender and its thread."""
+class ProducerCore(ABC):
+    """A gatherer, an accumulator and a sender."""
 
     def __init__(
         self,
@@ -76,12 +67,14 @@ class ProducerCore:
         partitioner: KeyRule | Partitioner,
         lingers: bool,
         undo: ExitStack,
+        callbacks: CallbackQueue | None = None,
         make_sender: Callable[..., Sender] = Sender,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """Put the parts together; only metrics reporters run yet, and `undo` closes them.
 
+        `callbacks` calls delivery callbacks; without it they are called where their records end.
         `make_sender` takes the arguments of `Sender`.
         Both clocks return seconds: `clock` is for waits and ages, `wall_clock` for timestamps.
         """
@@ -91,7 +84,6 @@ class ProducerCore:
         self._max_block = config.max_block_ms / 1000
         self._partition_counts: dict[str, int] = {}
         self._on_end: Callable[[], None] = lambda: None
-        self._wakeup_pending = False
         #: The sample to which rows of columns add their keys; None for none.
         self.key_sample: KeySample | None = None
         #: Whether the cluster was reached before: by this producer, or, without lingering, by the
@@ -128,8 +120,7 @@ class ProducerCore:
         )
         #: The rows that brokers refuse for themselves, if it is open.
         self.tray = SetAsideTray()
-        self.callbacks = CallbackQueue(self._schedule_callbacks)
-        open_batches = OpenBatches(self.callbacks.add)
+        open_batches = OpenBatches(call_now if callbacks is None else callbacks.add)
         self._latencies = NodeLatencies(config.partitioner_availability_timeout_ms / 1000)
         builder = BatchBuilder(
             config,
@@ -159,33 +150,41 @@ class ProducerCore:
             clock=clock,
             linger=config.linger_ms / 1000 if lingers else None,
             max_block=self._max_block,
-            callbacks=self.callbacks,
+            callbacks=callbacks,
         )
-        self._thread = NetworkThread(
-            self._serve,
-            name=f"kafka-producer-network-thread | {config.client_id}",
-            closed=lambda: ProducerClosedError("the producer was closed by another thread"),
-            busy=_BUSY,
-        )
-        self._worker = WorkerThread(self._thread.call_soon, client_id=config.client_id)
+        self._worker = WorkerThread(self._call_soon, client_id=config.client_id)
 
-    def start(self, *, on_end: Callable[[], None], undo: ExitStack) -> None:
-        """Start the network thread; `undo` stops it.
+    # --- what a subclass decides
 
-        The network thread calls `on_end` when the producer has ended.
-        """
-        self._on_end = on_end
-        self._thread.start(undo)
+    @abstractmethod
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the loop soon; any thread may call this."""
 
-    # --- the network thread
+    @abstractmethod
+    def wake_network_thread(self) -> None:
+        """Schedule a turn of the sender; calls before it runs are merged into one."""
 
-    async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(
-            lambda _, context: self._end(
-                context.get("exception") or KafkaError(str(context["message"]))
-            )
-        )
+    @property
+    @abstractmethod
+    def is_network_thread(self) -> bool:
+        """Whether the caller is the thread of the loop, which must not wait."""
+
+    @abstractmethod
+    def may_send_at_once(self) -> bool:
+        """Return whether a record of this caller that finds no other may be sent at once."""
+
+    @abstractmethod
+    def may_compress(self, batch: ProducerBatch) -> bool:
+        """Return whether the caller may compress a batch itself; otherwise the worker does."""
+
+    @abstractmethod
+    def call_back(self, job: Callable[[], object]) -> None:
+        """Call a delivery callback, after those of records that ended before; no lock is held."""
+
+    # --- the loop
+
+    def _create_sender(self) -> None:
+        """Create the parts that belong to the running loop."""
         self._client = NetworkClient(
             self._config, on_change=self._on_change, listener=self.sender_metrics
         )
@@ -206,18 +205,6 @@ class ProducerCore:
             listener=self.sender_metrics,
             tray=self.tray,
         )
-        self._thread.started()
-        try:
-            await self._sender.run()
-        except BaseException as error:  # noqa: BLE001 - reported to the callers, whatever it is
-            self._end(error)
-        finally:
-            self._end(ProducerClosedError("the producer is closed"))
-            self._worker.close()
-            # One turn of the loop delivers the outcomes of the worker's last jobs.
-            await asyncio.sleep(0)
-            self.callbacks.end()
-            await self._client.close()
 
     def _end(self, error: BaseException) -> None:
         """End the producer, so that a commit cannot ignore records that failed with it."""
@@ -228,18 +215,6 @@ class ProducerCore:
 
     def _on_change(self) -> None:
         self._sender.wakeup()
-
-    def _schedule_callbacks(self, run: Callable[[], None]) -> None:
-        self._thread.call_soon(partial(self._call_back, run))
-
-    def _call_back(self, run: Callable[[], None]) -> None:
-        run()
-        # Callbacks may have sent records.
-        self._sender.wakeup()
-
-    def _wakeup(self) -> None:
-        self._wakeup_pending = False
-        self._sender.turn()
 
     def _fail(self, error: Exception) -> None:
         """Fail the records that the accumulator has never seen; the producer has ended."""
@@ -312,18 +287,6 @@ class ProducerCore:
         self.accumulator.refuse(error)
         self._fail_transaction(error)
 
-    def wake_network_thread(self) -> None:
-        """Wake the network thread soon; calls before it runs are merged into one."""
-        if not self._wakeup_pending:
-            try:
-                self._wakeup_pending = True
-                self._thread.call_soon(self._wakeup)
-            except BaseException:
-                # The caller was interrupted. With the flag set, the thread would never be woken
-                # again.
-                self._wakeup_pending = False
-                raise
-
     # --- services for the parts: the cluster as the producer knows it
 
     def count_partitions(self, topic: str) -> int:
@@ -350,17 +313,12 @@ class ProducerCore:
         """The current metadata of the cluster."""
         return self._client.metadata.snapshot
 
-    # --- the callers' threads
+    # --- calls of users
 
     @property
     def is_transactional(self) -> bool:
         """Whether records are sent in transactions."""
         return self._config.transactional_id is not None
-
-    @property
-    def is_network_thread(self) -> bool:
-        """Whether the caller is the network thread, which compresses nothing itself."""
-        return self._thread.is_current
 
     @property
     def has_ended(self) -> bool:
@@ -376,73 +334,34 @@ class ProducerCore:
         """Return the time at which all waits of a call that begins now must end (max.block.ms)."""
         return self.clock() + self._max_block
 
-    def await_topics(self, topics: Iterable[str], give_up_at: float) -> list[int]:
-        """Return the partition counts of topics; see `await_partition`."""
-        return [self.await_partition(topic, give_up_at=give_up_at) for topic in topics]
-
-    def await_partition(
-        self, topic: str, partition: int | None = None, *, give_up_at: float | None = None
-    ) -> int:
-        """Return a topic's partition count, waiting for its metadata if needed.
-
-        Waits until `give_up_at`, by default up to max.block.ms. If `partition` is set, waits until
-        the topic has it. Raises KafkaTimeoutError, BrokerError if the topic is refused,
-        NetworkError if no broker answers.
-        """
+    def known_partitions(self, topic: str, partition: int | None = None) -> int:
+        """Return a topic's partition count; 0 if it is not known, or has no such partition yet."""
         count = self.count_partitions(topic)
         known = self._client.metadata.snapshot.partition_count(topic)
-        if known and (partition is None or partition < known):
-            return count
-        if self.is_network_thread:
-            raise KafkaTimeoutError(
-                f"the metadata of topic {topic!r} is not available yet, and a callback cannot wait "
-                "for it on the network thread. Send to the topic from another thread first"
-            )
-        with self.timed(TimedCall.METADATA_WAIT):
-            deadline = self.give_up_at() if give_up_at is None else give_up_at
-            self._await(self._wait_for_topic(topic, partition, deadline), deadline)
-        return self.count_partitions(topic)
+        return count if known and (partition is None or partition < known) else 0
 
-    async def _wait_for_topic(self, topic: str, partition: int | None, deadline: float) -> None:
+    async def wait_for_topic(self, topic: str, partition: int | None, deadline: float) -> None:
+        """Wait until a topic is known, and has this partition unless that is None.
+
+        Raises KafkaTimeoutError at the deadline, BrokerError if the topic is refused, NetworkError
+        if no broker answers.
+        """
         try:
-            await self._find_brokers(deadline)
+            await self.look_for_brokers(deadline)
             await self._client.wait_for_topics([topic], deadline, partition=partition)
         except (KafkaTimeoutError, NetworkError):
             # A later call finds what this one could not wait for, as with max.block.ms=0.
             self.wake_network_thread()
             raise
 
-    def find_brokers(self, give_up_at: float) -> None:
+    async def look_for_brokers(self, deadline: float) -> None:
         """Raise NetworkError after a few seconds if nothing listens at any broker's address.
 
         A cluster that was reached once may restart: it is waited for.
         """
         if not self._expects_brokers:
-            self._await(self._find_brokers(give_up_at), give_up_at)
-
-    async def _find_brokers(self, deadline: float) -> None:
-        if not self._expects_brokers:
             await look_for_brokers(self._client, deadline)
             self._expects_brokers = self._client.metadata.updated_at is not None
-
-    def refresh_metadata(self, timeout: float) -> None:
-        """Refresh the metadata of all topics, and wait for the answer.
-
-        Waits at most `timeout` seconds, or max.block.ms if that is shorter.
-
-        Raises NetworkError or DecodeError if there is no valid answer, AuthenticationError or
-        ConfigError if the settings do not allow a connection to a broker.
-        """
-        with self.timed(TimedCall.METADATA_WAIT):
-            deadline = min(self.give_up_at(), self.clock() + timeout)
-            self._await(self._client.refresh_metadata(deadline), deadline)
-
-    def _await(self, waiting: Coroutine[Any, Any, None], deadline: float) -> None:
-        try:
-            self._thread.run(waiting, max(deadline - self.clock(), 0))
-        except ProducerClosedError:
-            self.accumulator.raise_if_failed()
-            raise
 
     @contextmanager
     def timed(self, call: TimedCall) -> Iterator[None]:
@@ -461,31 +380,6 @@ class ProducerCore:
             self.tray.is_open = True
         else:
             self.tray.close()
-
-    def flush(self, timeout: float | None) -> None:
-        """Close every batch, and wait until all records queued by then have been handled."""
-        self.accumulator.raise_if_failed()
-        self._send_all(timeout)
-        self.accumulator.raise_if_failed()
-
-    def _send_all(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else self.clock() + timeout
-        self.gatherer.close_batches(deadline)
-        results = self.accumulator.unsettled()
-        self.wake_network_thread()
-        for result in results:
-            if not result.wait_for_all(deadline, self.clock):
-                raise KafkaTimeoutError(f"not all records were acknowledged within {timeout} s")
-        # Callbacks of records that were added to no batch are waited for, too.
-        left = None if deadline is None else max(deadline - self.clock(), 0)
-        if not self.callbacks.wait(left):
-            raise KafkaTimeoutError(f"not all delivery callbacks were called within {timeout} s")
-
-    def await_transaction(self, result: TransactionalRequestResult, give_up_at: float) -> None:
-        """Wake the sender for an operation, and wait until `give_up_at` for its result."""
-        self.wake_network_thread()
-        left = max(give_up_at - self.clock(), 0)
-        result.wait(left, self._client.cause, limit=self._max_block)
 
     @property
     def has_open_transaction(self) -> bool:
@@ -528,55 +422,16 @@ class ProducerCore:
         """Return what has been acknowledged since the last call, and reset it."""
         return AcksByPartition(self._sender.completion.take_acks())
 
-    def close(self, timeout: float | None) -> None:
-        """Send all records, then stop the network thread; with `timeout` 0 at once.
+    def time_to_close(self, timeout: float | None, started: float) -> float:
+        """Return the seconds that the sender has left of a close that began at `started`.
 
-        Raises KafkaTimeoutError for records that were given up, or else the error that lost rows
-        without futures. The error that ended the producer is not raised: it may occur at any
-        moment, and futures and transactional calls report it.
+        An open transaction is aborted if there is time.
         """
-        started = self.clock()
-        try:
-            if timeout != 0 and not self.has_ended:
-                self._send_all(timeout)
-        except KafkaError as error:
-            if error is not self.accumulator.failed_by:
-                raise
-        except (KeyboardInterrupt, SystemExit):
-            # Whoever interrupts the wait does not want to begin another one.
-            timeout = 0
-            raise
-        finally:
-            if self._thread.is_alive:
-                # An open transaction is aborted if there is time.
-                if self.has_ended and not self.has_open_transaction:
-                    left = 0.0
-                elif timeout is None:
-                    left = self._max_block
-                else:
-                    left = max(started + timeout - self.clock(), 0)
-                self._thread.call_soon(partial(self._sender.initiate_close, left))
-                if not self._thread.join(left + JOIN_TIMEOUT):
-                    self._warn_of_running_thread()
-            self.metrics.close()
-        if timeout != 0:
-            self.accumulator.raise_if_lost()
-
-    def _warn_of_running_thread(self) -> None:
-        reason = (
-            "a delivery callback or an interceptor has not returned"
-            if self.callbacks.is_running
-            else "see the stack"
-        )
-        logger.warning(
-            "the producer %r is closed, but its network thread is still running after %g more "
-            "seconds: %s. The thread ends when that call returns, or with the process. Its stack:"
-            "\n%s",
-            self._config.client_id,
-            JOIN_TIMEOUT,
-            reason,
-            self._thread.stack(),
-        )
+        if self.has_ended and not self.has_open_transaction:
+            return 0.0
+        if timeout is None:
+            return self._max_block
+        return max(started + timeout - self.clock(), 0)
 
 
 def _fatal(error: BaseException) -> Exception:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.model import RecordMetadata
-    from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.records.record_preparation import RecordPreparation
+    from spark_kafka_sink.producer.threaded_core import ThreadedCore
 
 #: Staged records are not part of buffer.memory, so they must stay small. Keys and values up to this
 #: size are not weighed, because weighing costs as much as staging: a full chunk holds at most 2 MB
@@ -50,7 +50,7 @@ class RecordStaging:
 
     def __init__(
         self,
-        core: ProducerCore,
+        core: ThreadedCore,
         *,
         preparation: RecordPreparation,
         interceptors: ProducerInterceptors,
@@ -134,8 +134,7 @@ class RecordStaging:
             future.headers = record.headers
             future.fail(error)
             if future.callback is not None:
-                self._core.callbacks.add(partial(call_back, future.callback, future))
-                self._core.callbacks.run_rest()
+                self._core.call_back(partial(call_back, future.callback, future))
             return future
         if self._is_plain:
             self.plain_topics.add(record.topic)

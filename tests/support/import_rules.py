@@ -218,6 +218,7 @@ _EVENT_LOOP = (
     "network/*/*.py",
     "admin/*.py",
     "producer/producer_core.py",
+    "producer/threaded_core.py",
     "producer/sending/sender.py",
     # Not the other rooms of `consumer`, which are pure.
     "consumer/*.py",

@@ -568,7 +568,7 @@ class BatchBuilder:
             self.discard(filled)
             raise
         try:
-            if not (batches[0].is_compressed or self._core.is_network_thread):
+            if not batches[0].is_compressed and self._core.may_compress(batches[0]):
                 self._compress(batches)
             while batches:
                 # From here on the queues own it, even if they refuse it.

@@ -212,7 +212,7 @@ class RecordGatherer:
     def _is_idle(self) -> bool:
         """Whether no record is on its way, and the caller is a thread that sends."""
         core = self._core
-        return not (self._open or core.accumulator.has_incomplete or core.is_network_thread)
+        return not (self._open or core.accumulator.has_incomplete) and core.may_send_at_once()
 
     def _send_at_once(self) -> bool:
         """Send what is staged in a batch of its own, unless another thread holds the lock.

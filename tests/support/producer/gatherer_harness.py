@@ -113,6 +113,14 @@ class GathererHarness:
 
     is_network_thread = False
 
+    def may_send_at_once(self) -> bool:
+        """Return whether the caller is no network thread, as `ThreadedCore` does."""
+        return not self.is_network_thread
+
+    def may_compress(self, batch: ProducerBatch) -> bool:
+        """Return whether the caller is no network thread, as `ThreadedCore` does."""
+        return not self.is_network_thread
+
     def _collect(self, batch: ProducerBatch) -> bool:
         self.batches.append(batch)
         return False

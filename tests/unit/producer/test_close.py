@@ -18,7 +18,7 @@ from spark_kafka_sink.errors import (
     ProducerFencedError,
 )
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.producer import producer_core
+from spark_kafka_sink.producer import threaded_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -208,7 +208,7 @@ def test_close_raises_a_timeout_error_for_abandoned_records(broker):
 
 def test_close_logs_the_callback_that_blocks_the_network_thread(broker, caplog, monkeypatch):
     """If a callback does not return, close stops waiting and logs the name of the function."""
-    monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
+    monkeypatch.setattr(threaded_core, "JOIN_TIMEOUT", 0.0)
     obstacle = _Obstacle()
 
     def endless_callback(*_: object) -> None:
@@ -229,7 +229,7 @@ def test_close_logs_where_the_network_thread_is_blocked(broker, caplog, monkeypa
     with caplog.at_level(logging.WARNING):
         producer.close()
     assert [] == caplog.messages
-    monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
+    monkeypatch.setattr(threaded_core, "JOIN_TIMEOUT", 0.0)
     obstacle = _Obstacle()
 
     def endless_check(_: float) -> float:

@@ -15,8 +15,8 @@ from spark_kafka_sink.metrics import client_metrics
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.producer import producer_core
-from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.sender_metrics import TimedCall
+from spark_kafka_sink.producer.threaded_core import ThreadedCore
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 from tests.support.producer.producer_batches import batch
 
@@ -41,8 +41,8 @@ def _core(
     lingers: bool = True,
     clock: Callable[[], float] = lambda: 100.0,
     **settings: object,
-) -> ProducerCore:
-    return ProducerCore(
+) -> ThreadedCore:
+    return ThreadedCore(
         ProducerConfig.from_mapping({**SETTINGS, **settings}),
         partitioner=DEFAULT_KEY_RULE,
         lingers=lingers,

@@ -18,8 +18,8 @@ from spark_kafka_sink.errors import KafkaError, TransactionAbortableError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.batch.produce_result import CallbackQueue, ProduceResult
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.records.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.threaded_core import ThreadedCore
 from spark_kafka_sink.spark.worker import without_collector
 from tests.support.faults.interrupts import interrupted_anew
 from tests.support.producer.gatherer_harness import GathererHarness, acknowledge, held_elsewhere
@@ -313,14 +313,14 @@ def test_a_transaction_that_has_lost_a_record_cannot_be_committed(monkeypatch, s
 def test_an_interrupted_constructor_leaves_no_thread_running(monkeypatch):
     """An interrupt during construction stops the thread, because no caller could close it."""
     threads = []
-    real_start = ProducerCore.start
+    real_start = ThreadedCore.start
 
-    def start(core: ProducerCore, **more: Any) -> None:
+    def start(core: ThreadedCore, **more: Any) -> None:
         real_start(core, **more)
         threads.append(core._thread)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ProducerCore, "start", start)
+    monkeypatch.setattr(ThreadedCore, "start", start)
     with pytest.raises(KeyboardInterrupt):
         KafkaProducer({"bootstrap.servers": "127.0.0.1:9"})
     assert [False] == [thread.is_alive for thread in threads]

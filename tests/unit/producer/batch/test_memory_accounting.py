@@ -26,7 +26,7 @@ from tests.support.record.record_columns import columns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.producer.producer_core import ProducerCore
+    from spark_kafka_sink.producer.threaded_core import ThreadedCore
 
 REFUSAL = AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 SHORT = {"delivery.timeout.ms": 300, "request.timeout.ms": 200, "linger.ms": 0}
@@ -89,7 +89,7 @@ def _without_memory(*_: object, **__: object) -> NoReturn:
 
 
 #: What may fail on the way of a record to a queue, in this order.
-STEPS: dict[str, tuple[Callable[[ProducerCore], object], str]] = {
+STEPS: dict[str, tuple[Callable[[ThreadedCore], object], str]] = {
     "allocate": (lambda _: buffer_pool.np, "empty"),
     "open": (lambda core: core.gatherer._open, "open"),
     "close": (lambda _: open_batches, "FilledBlock"),

@@ -66,6 +66,14 @@ class _Built:
     is_network_thread = False
     key_sample = None
 
+    def may_send_at_once(self) -> bool:
+        """Return whether the caller is no network thread, as `ThreadedCore` does."""
+        return not self.is_network_thread
+
+    def may_compress(self, batch: ProducerBatch) -> bool:
+        """Return whether the caller is no network thread, as `ThreadedCore` does."""
+        return not self.is_network_thread
+
     def enqueue(self, batch: ProducerBatch) -> bool:
         """Collect a closed batch; see `ProducerCore`."""
         self.batches.append(batch)

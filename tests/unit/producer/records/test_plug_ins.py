@@ -167,7 +167,7 @@ def test_a_failure_after_configuring_plug_ins_closes_them(monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise ConfigError("no such trust store")
 
-    monkeypatch.setattr(kafka_producer, "ProducerCore", fail)
+    monkeypatch.setattr(kafka_producer, "ThreadedCore", fail)
     life = []
     with pytest.raises(ConfigError, match="no such trust store"):
         KafkaProducer({**SERVERS, **_all_kinds(life)})
