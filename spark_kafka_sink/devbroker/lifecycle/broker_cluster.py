@@ -16,7 +16,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.devbroker.base.timers import NEVER
-from spark_kafka_sink.devbroker.metadata.envelope import Envelope, ForwardedRequest
+from spark_kafka_sink.devbroker.metadata.envelope import (
+    Envelope,
+    ForwardedRequest,
+    ForwardedResponse,
+)
 from spark_kafka_sink.devbroker.metadata.quorum import FetchMetadataRequest
 from spark_kafka_sink.protocol.schema import ApiRequest
 
@@ -24,11 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
-    from spark_kafka_sink.devbroker.metadata.envelope import Request, Response
     from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
 
     #: Called with the response, or None if the broker has ended before it.
-    OnResponse = Callable[[Response | None], None]
+    OnResponse = Callable[[ForwardedResponse | None], None]
 
 #: The sender of clients' requests.
 CLIENT: Final = -2
@@ -120,11 +123,12 @@ class BrokerCluster:
 
     # Messages.
 
-    def ask(self, node_id: int, request: Request, on_response: OnResponse, now: float) -> None:
-        """Send a client's request to a broker.
+    def forward(
+        self, node_id: int, request: ForwardedRequest, on_response: OnResponse, now: float
+    ) -> None:
+        """Send a client's request to the controller, by way of a broker.
 
-        `on_response` may be called before this returns. A broker that does not run gives None. A
-        request without a response (a Produce request with acks=0) is never answered.
+        `on_response` may be called before this returns. A broker that does not run gives None.
         """
         node = self.nodes.get(node_id)
         if node is None:
@@ -133,10 +137,12 @@ class BrokerCluster:
         number = next(self._numbers)
         self._asked[number] = _Asked(node_id, on_response)
         envelope = Envelope(CLIENT, node_id, number, request)
-        if isinstance(request, ForwardedRequest):
-            self._send(node.forward(envelope, request, now), now)
-        else:
-            self._send(node.handle(envelope, now), now)
+        self._send(node.forward(envelope, request, now), now)
+        self._deliver(now)
+
+    def collect(self, node_id: int, now: float) -> None:
+        """Send what a broker has to send because of what clients have done with its replicas."""
+        self._send(self.nodes[node_id].collect(now), now)
         self._deliver(now)
 
     def tick(self, now: float) -> None:
@@ -164,7 +170,7 @@ class BrokerCluster:
             message = envelope.message
             if envelope.receiver == CLIENT:
                 asked = self._asked.pop(envelope.correlation_id, None)
-                if asked is not None and not isinstance(message, _REQUESTS):
+                if asked is not None and isinstance(message, ForwardedResponse):
                     asked.on_response(message)
             elif _link(envelope) in self._cuts:
                 continue

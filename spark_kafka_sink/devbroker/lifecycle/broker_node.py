@@ -159,6 +159,10 @@ class BrokerNode:
                 outgoing = self.replicas.handle(envelope, now)
         return self._send(outgoing, now)
 
+    def collect(self, now: float) -> list[Envelope]:
+        """Return what to send because of what clients have done with the replicas."""
+        return self._send(self.replicas.collect(now), now)
+
     def failed(self, correlation_id: int, now: float) -> list[Envelope]:
         """Handle that a request could not be sent, or its connection was closed."""
         outgoing: list[Envelope] = []

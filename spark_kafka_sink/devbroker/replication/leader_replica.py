@@ -24,6 +24,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.log.partition_log import AppendResult, PartitionLog
+    from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
     from spark_kafka_sink.devbroker.metadata.image import MetadataImage
     from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
@@ -193,12 +194,25 @@ class LeaderReplica:
         Raises RefusedError with NOT_ENOUGH_REPLICAS if acks is -1 and too few are in sync, and as
         `PartitionLog.append`. The caller then lets the high watermark move.
         """
-        if acks == ACKS_ALL and self.is_under_min_isr:
+        if acks == ACKS_ALL:
+            self.check_enough_replicas()
+        return self.log.append(batch, header, now_ms=now_ms)
+
+    def append_marker(self, marker: TransactionMarker) -> int:
+        """Append a transaction marker, with acks=all; return its offset.
+
+        Raises RefusedError as `append`, and as `PartitionLog.append_marker`.
+        """
+        self.check_enough_replicas()
+        return self.log.append_marker(marker)
+
+    def check_enough_replicas(self) -> None:
+        """Raise RefusedError with NOT_ENOUGH_REPLICAS if too few are in sync for acks=all."""
+        if self.is_under_min_isr:
             raise RefusedError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.isr)} replicas are in sync, but min.insync.replicas is {self.min_isr}",
             )
-        return self.log.append(batch, header, now_ms=now_ms)
 
     def follower_fetched(
         self,

@@ -19,13 +19,10 @@ from spark_kafka_sink.devbroker.metadata.envelope import ForwardedRequest
 from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
 from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
 from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
+from spark_kafka_sink.devbroker.replication.leader_replica import ACKS_ALL
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from spark_kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
+from spark_kafka_sink.record.record_batch import decode_header
 from tests.support.devbroker.replication.simulated_cluster import records_of
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
@@ -122,21 +119,15 @@ class LocalCluster:
 
     # Clients.
 
-    def ask(self, node_id, request, *, wait=0.0):
-        """Return the response to a request; None if there is none after `wait` seconds."""
-        responses = []
-        self.cluster.ask(node_id, request, responses.append, self.now)
-        self.run(wait)
-        return responses[0] if responses else None
-
     def create_topic(self, name: str, *, ask: int) -> TopicIdPartition:
         """Create a topic with one partition on all brokers; return the partition."""
         topic = CreatableTopic(
             name=name, num_partitions=1, replication_factor=len(self.node_ids), assignments=()
         )
         request = ForwardedRequest(request=CreateTopicsRequest(topics=(topic,)), version=7)
-        answer = self.ask(ask, request)
-        (result,) = answer.response.topics
+        answers = []
+        self.cluster.forward(ask, request, answers.append, self.now)
+        (result,) = answers[0].response.topics
         assert 0 == result.error_code
         return TopicIdPartition(result.topic_id, 0)
 
@@ -147,29 +138,23 @@ class LocalCluster:
             node = self.cluster.nodes[node_id]
         return node.image.find_partition(key)
 
-    def produce_request(self, key: TopicIdPartition, number: int, *, acks: int = -1):
-        """Return a request to write a record."""
-        data = PartitionProduceData(
-            index=key.partition, records=plain_batch([PlainRecord(timestamp=number)])
-        )
-        topic = TopicProduceData(topic_id=key.topic_id, partition_data=(data,))
-        return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=(topic,))
-
     def produce(self, key: TopicIdPartition, number: int, *, to: int, acks=-1, wait=0.0):
-        """Write a record; return the result, or None if there is none in time."""
-        response = self.ask(to, self.produce_request(key, number, acks=acks), wait=wait)
-        return None if response is None else response.responses[0].partition_responses[0]
-
-    def fetch(self, key: TopicIdPartition, *, at: int):
-        """Return what a consumer gets of a partition from the beginning."""
-        partition = FetchPartition(
-            partition=key.partition, fetch_offset=0, partition_max_bytes=1 << 20
-        )
-        topic = FetchTopic(topic_id=key.topic_id, partitions=(partition,))
-        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=(topic,))
-        return self.ask(at, request).responses[0].partitions[0]
+        """Write a record; return the outcome after a while, or None if there is none yet."""
+        replicas = self.cluster.nodes[to].replicas
+        batch = memoryview(bytearray(plain_batch([PlainRecord(timestamp=number)])))
+        result = replicas.append(key, batch, decode_header(batch), acks=acks, now=self.now)
+        term = replicas.find(key).term
+        self.cluster.collect(to, self.now)
+        self.run(wait)
+        if acks != ACKS_ALL:
+            return ErrorCode.NONE
+        return replicas.check_replicated(key, result.last_offset + 1, term)
 
     def records(self, key: TopicIdPartition, node_id: int) -> list[int]:
         """Return the records in the log of a replica."""
         log = self.cluster.nodes[node_id].replicas.log(key)
         return records_of(log, log.log_start_offset, log.log_end_offset)
+
+    def high_watermark(self, key: TopicIdPartition, node_id: int) -> int:
+        """Return up to where consumers of a replica see its records."""
+        return self.cluster.nodes[node_id].replicas.find(key).log.high_watermark

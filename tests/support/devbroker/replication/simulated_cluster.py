@@ -21,9 +21,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.metadata.envelope import (
     Envelope,
     ForwardedRequest,
@@ -35,6 +38,7 @@ from spark_kafka_sink.devbroker.metadata.quorum import (
     MetadataQuorum,
 )
 from spark_kafka_sink.devbroker.metadata.records import NO_LEADER, TopicIdPartition
+from spark_kafka_sink.devbroker.replication.leader_replica import ACKS_ALL
 from spark_kafka_sink.protocol.codec import decode, encode
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
@@ -48,12 +52,6 @@ from spark_kafka_sink.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-)
-from spark_kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
 )
 from spark_kafka_sink.protocol.schema import ApiRequest
 from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
@@ -103,6 +101,15 @@ class Written:
     acknowledged: bool = False
 
 
+class _Waiting(NamedTuple):
+    """A record with acks=all that was appended."""
+
+    written: Written
+    offset: int
+    term: int
+    expires_at: float
+
+
 class SimulatedCluster:
     """Brokers, the network between them, and what clients have written."""
 
@@ -137,6 +144,8 @@ class SimulatedCluster:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._ticking: dict[int, float] = {}
+        #: By broker, the writes that are not acknowledged yet.
+        self._waiting: dict[int, list[_Waiting]] = defaultdict(list)
         for node_id in self.disks:
             self.start(node_id)
         self.keys: list[TopicIdPartition] = []
@@ -225,6 +234,8 @@ class SimulatedCluster:
         for envelope in outgoing:
             self.send(envelope)
         broker = self.brokers.get(node_id)
+        if broker is not None:
+            self._acknowledge_replicated(broker)
         if broker is not None and broker.may_stop:
             self._stop(node_id, broker)
         self._plan_tick(node_id)
@@ -248,8 +259,8 @@ class SimulatedCluster:
                 # A process that has ended does not register after the next one.
                 return
             if envelope.receiver == CLIENT:
-                self._acknowledge(envelope)
-            elif self.brokers.get(envelope.receiver) is not receiver or receiver is None:
+                return
+            if self.brokers.get(envelope.receiver) is not receiver or receiver is None:
                 self._refuse(envelope, sender)
             elif not self._postponed(envelope.receiver, arrive):
                 sent = self._sent(envelope) if self._on_wire else envelope
@@ -293,6 +304,7 @@ class SimulatedCluster:
     def kill(self, node_id: int) -> None:
         """End the process of a broker; its disk remains."""
         self.brokers.pop(node_id, None)
+        self._waiting.pop(node_id, None)
         self.quorum.stop(node_id)
         self._ticking.pop(node_id, None)
         for key in self.keys:
@@ -361,32 +373,62 @@ class SimulatedCluster:
         partition = self.random.choice(list(self.brokers.values())).image.find_partition(key)
         if partition is None or partition.leader == NO_LEADER:
             return
-        self.written[record] = Written(key, record, acks)
-        batch = plain_batch([PlainRecord(timestamp=record)])
-        request = ProduceRequest(
-            acks=acks,
-            timeout_ms=int(PRODUCE_TIMEOUT * 1000),
-            topic_data=(
-                TopicProduceData(
-                    topic_id=key.topic_id,
-                    partition_data=(PartitionProduceData(index=key.partition, records=batch),),
-                ),
-            ),
-        )
-        self.send(Envelope(CLIENT, partition.leader, record, request))
+        written = self.written[record] = Written(key, record, acks)
+        node_id = partition.leader
+        receiver = self.brokers.get(node_id)
 
-    def _acknowledge(self, envelope: Envelope) -> None:
-        response = envelope.message
-        if not isinstance(response, ProduceResponse):
+        def arrive() -> None:
+            if (
+                receiver is not None
+                and self.brokers.get(node_id) is receiver
+                and not self._postponed(node_id, arrive)
+            ):
+                self._append(receiver, written)
+
+        self._later(arrive)
+
+    def _append(self, broker: BrokerNode, written: Written) -> None:
+        """Append a record as the handler of Produce requests does."""
+        batch = memoryview(bytearray(plain_batch([PlainRecord(timestamp=written.record)])))
+        try:
+            appended = broker.replicas.append(
+                written.key, batch, decode_header(batch), acks=written.acks, now=self.now
+            )
+        except RefusedError:
             return
-        result = response.responses[0].partition_responses[0]
-        written = self.written[envelope.correlation_id]
-        if result.error_code != ErrorCode.NONE or written.acks != -1 or self.unclean:
+        if written.acks == ACKS_ALL:
+            term = broker.replicas.find(written.key).term
+            self._waiting[broker.node_id].append(
+                _Waiting(written, appended.first_offset, term, self.now + PRODUCE_TIMEOUT)
+            )
+        outgoing = broker.collect(self.now)
+        self._check(broker.node_id)
+        self._after(broker.node_id, outgoing)
+
+    def _acknowledge_replicated(self, broker: BrokerNode) -> None:
+        """Acknowledge the records that are replicated by now, as the handler does."""
+        if not broker.replicas.take_changed():
+            return
+        waiting, self._waiting[broker.node_id] = self._waiting[broker.node_id], []
+        for each in waiting:
+            code = broker.replicas.check_replicated(each.written.key, each.offset + 1, each.term)
+            if code is ErrorCode.NONE:
+                self._later(partial(self._acknowledge, each))
+            elif code is None and self.now < each.expires_at:
+                self._waiting[broker.node_id].append(each)
+
+    def _acknowledge(self, waiting: _Waiting) -> None:
+        written = waiting.written
+        if self.unclean:
             return
         written.acknowledged = True
         committed = self.committed[written.key]
-        if committed[result.base_offset : result.base_offset + 1] != [written.record]:
+        if committed[waiting.offset : waiting.offset + 1] != [written.record]:
             raise InvariantError(f"{written} was acknowledged and is not committed")
+
+    def _later(self, action: Callable[[], None]) -> None:
+        """Do what a client or broker does when a message of the other one arrives."""
+        self.at(self.now + self.random.uniform(0.001, 0.01), action)
 
     def delete(self, key: TopicIdPartition) -> None:
         """Delete some of the committed records of a partition, if it has a leader."""

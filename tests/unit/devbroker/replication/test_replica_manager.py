@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
 from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER, Envelope
 from spark_kafka_sink.devbroker.metadata.image import MetadataDelta
-from spark_kafka_sink.devbroker.metadata.records import NO_LEADER, RemoveTopic
+from spark_kafka_sink.devbroker.metadata.records import (
+    NO_LEADER,
+    RemoveTopic,
+    TopicIdPartition,
+)
 from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
 from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages import (
-    alter_partition,
-    fetch,
-    list_offsets,
-    offset_for_leader_epoch,
-    produce,
-)
+from spark_kafka_sink.protocol.messages import alter_partition, fetch
+from spark_kafka_sink.record.record_batch import decode_header
 from tests.support.devbroker.replication.simulated_broker import SimulatedDisk
 from tests.support.devbroker.replication.simulated_cluster import records_of
 from tests.support.devbroker.replication.three_replicas import (
@@ -26,11 +28,10 @@ from tests.support.devbroker.replication.three_replicas import (
     TOPIC_ID,
     broker_epoch,
     change,
+    fence,
     three_replicas,
 )
 from tests.support.record.plain_batches import PlainRecord, plain_batch
-
-CLIENT = -2
 
 
 class Node:
@@ -54,8 +55,8 @@ class Node:
         """Apply records of the metadata log."""
         self.sent = self.manager.apply(self.image.apply(records), self.now)
 
-    def ask(self, message, sender=CLIENT):
-        """Handle a request, and return the answers to clients and all else that is sent."""
+    def ask(self, message, sender):
+        """Handle a request of another broker, and return the answers to it."""
         self.sent = self.manager.handle(Envelope(sender, self.node_id, 1, message), self.now)
         return [each.message for each in self.sent if each.receiver == sender]
 
@@ -65,32 +66,42 @@ class Node:
         self.sent = self.manager.tick(self.now)
         return [each.message for each in self.sent]
 
-    def produce(self, record=1, acks=-1, index=0, topic_id=TOPIC_ID):
-        """Send a record, and return the answers."""
-        batch = plain_batch([PlainRecord(timestamp=record)])
-        return self.ask(
-            produce.ProduceRequest(
-                acks=acks,
-                timeout_ms=1000,
-                topic_data=(
-                    produce.TopicProduceData(
-                        topic_id=topic_id,
-                        partition_data=(produce.PartitionProduceData(index=index, records=batch),),
-                    ),
-                ),
+    def produce(self, record=1, acks=-1, key=KEY):
+        """Append a record, and return the outcome; None while it is not replicated."""
+        batch = memoryview(bytearray(plain_batch([PlainRecord(timestamp=record)])))
+        try:
+            appended = self.manager.append(
+                key, batch, decode_header(batch), acks=acks, now=self.now
             )
-        )
+        except RefusedError as refused:
+            return refused.error_code
+        self.appended = appended.last_offset + 1, self.manager.find(key).term
+        self.sent = self.manager.collect(self.now)
+        return self.outcome()
 
-    def fetch(self, offset, *, replica=-1, epoch=3, last_epoch=-1, wait=0, committed=False):
-        """Fetch as a consumer or a replica, and return the answers."""
+    def outcome(self):
+        """Return the outcome of the last append; None while it is not replicated."""
+        return self.manager.check_replicated(KEY, *self.appended)
+
+    def read(self, offset, *, committed=False):
+        """Read as a consumer; return the number of pieces, or an error code."""
+        try:
+            read = self.manager.find(KEY).read(
+                offset, max_bytes=1 << 20, min_one_batch=True, committed=committed
+            )
+        except RefusedError as refused:
+            return refused.error_code
+        return len(read.batches)
+
+    def fetch(self, offset, *, replica=1, epoch=3, last_epoch=-1, wait=0, log_start=0):
+        """Fetch as a replica, and return the answers."""
         return self.ask(
             fetch.FetchRequest(
                 replica_state=fetch.ReplicaState(
-                    replica_id=replica, replica_epoch=broker_epoch(replica) if replica >= 0 else -1
+                    replica_id=replica, replica_epoch=broker_epoch(replica)
                 ),
                 max_wait_ms=wait,
                 min_bytes=1,
-                isolation_level=int(committed),
                 topics=(
                     fetch.FetchTopic(
                         topic_id=TOPIC_ID,
@@ -100,19 +111,15 @@ class Node:
                                 current_leader_epoch=epoch,
                                 fetch_offset=offset,
                                 last_fetched_epoch=last_epoch,
+                                log_start_offset=log_start,
                                 partition_max_bytes=1 << 20,
                             ),
                         ),
                     ),
                 ),
             ),
-            sender=replica if replica >= 0 else CLIENT,
+            sender=replica,
         )
-
-
-def produced(answers):
-    ((answer,),) = [each.partition_responses for each in answers[0].responses]
-    return answer.error_code, answer.base_offset
 
 
 def fetched(answers):
@@ -135,105 +142,96 @@ def copy(leader, follower, count=6):
 
 
 def test_acks_all_waits_for_the_followers():
-    """The producer's answer is sent when the last in-sync follower has fetched beyond its batch."""
+    """A write is replicated when the last in-sync follower has fetched beyond its batch."""
     leader = Node(0)
-    assert leader.produce(acks=-1) == []
+    for replica in (1, 2):
+        leader.fetch(0, replica=replica)
+    assert leader.produce() is None
+    leader.manager.take_changed()
     leader.fetch(1, replica=1)
-    assert [each.receiver for each in leader.sent] == [1]
+    assert leader.outcome() is None
+    assert leader.manager.take_changed() == set()
     leader.fetch(1, replica=2)
-    answer = next(each for each in leader.sent if each.receiver == CLIENT)
-    assert produced([answer.message]) == (ErrorCode.NONE, 0)
+    assert leader.outcome() == ErrorCode.NONE
+    assert leader.manager.take_changed() == {KEY}
 
 
-def test_acks_one_is_answered_by_the_leader_alone():
-    """The batch is in the leader's log only."""
+def test_a_leader_that_is_replaced_does_not_acknowledge():
+    """Whether the batch survives is up to the next leader, even if that is the same broker."""
     leader = Node(0)
-    assert produced(leader.produce(acks=1)) == (ErrorCode.NONE, 0)
-    assert leader.log.high_watermark == 0
-
-
-def test_acks_zero_has_no_answer():
-    """The batch is appended, and nobody is told."""
-    leader = Node(0)
-    assert leader.produce(acks=0) == []
-    assert leader.log.log_end_offset == 1
-
-
-def test_acks_all_times_out():
-    """After the request's timeout the batch stays in the log, but the producer is told."""
-    leader = Node(0)
-    leader.produce(acks=-1)
-    assert leader.manager.deadline <= 1.0
-    assert produced(leader.tick(1.0)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
-    assert leader.log.log_end_offset == 1
-    assert leader.tick(1.0) == []
-
-
-def test_a_leader_that_is_replaced_answers_who_waits():
-    """Whether the batch survives is up to the next leader."""
-    leader = Node(0)
-    leader.produce(acks=-1)
+    leader.produce()
+    leader.manager.take_changed()
     leader.update(change(leader=1, isr=(1, 2)))
-    answers = [each.message for each in leader.sent if each.receiver == CLIENT]
-    assert produced(answers) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert leader.manager.take_changed() == {KEY}
+    assert leader.outcome() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader.update(change(leader=0, isr=(0, 1, 2)))
+    for replica in (1, 2):
+        leader.fetch(1, replica=replica, epoch=5)
+    assert leader.log.high_watermark == 1
+    assert leader.outcome() == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"),
+    ("key", "code"),
     [
-        ({"index": 3}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ({"topic_id": uuid.UUID(int=9)}, ErrorCode.UNKNOWN_TOPIC_ID),
+        (TopicIdPartition(TOPIC_ID, 3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TopicIdPartition(uuid.UUID(int=9), 0), ErrorCode.UNKNOWN_TOPIC_ID),
     ],
 )
-def test_a_write_to_what_does_not_exist(fields, code):
+def test_a_write_to_what_does_not_exist(key, code):
     """The broker's metadata have no such topic or partition."""
-    assert produced(Node(0).produce(**fields)) == (code, -1)
+    assert Node(0).produce(key=key) == code
 
 
 def test_a_write_to_a_follower():
     """Only the leader appends."""
-    assert produced(Node(1).produce()) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert Node(1).produce() == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_write_to_too_few_replicas():
+@pytest.mark.parametrize(("acks", "code"), [(-1, ErrorCode.NOT_ENOUGH_REPLICAS), (1, None)])
+def test_a_write_to_too_few_replicas(acks, code):
     """With acks=all nothing is appended below min.insync.replicas."""
     leader = Node(0, isr=(0,), min_insync_replicas=2)
-    assert produced(leader.produce()) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
-    assert leader.log.log_end_offset == 0
+    assert leader.produce(acks=acks) == code
+    assert leader.log.log_end_offset == (0 if code else 1)
+
+
+def marker():
+    return TransactionMarker(5, 0, True, coordinator_epoch=2, transaction_version=1, timestamp=9)
+
+
+def test_a_marker_is_replicated_as_records_are():
+    """It is a write with acks=all, and the end of the transaction is seen once it is committed."""
+    leader = Node(0)
+    assert leader.manager.append_marker(KEY, marker(), leader.now) == 0
+    term = leader.manager.find(KEY).term
+    assert leader.manager.check_replicated(KEY, 1, term) is None
+    for replica in (1, 2):
+        leader.fetch(1, replica=replica)
+    assert leader.manager.check_replicated(KEY, 1, term) == ErrorCode.NONE
+    alone = Node(0, isr=(0,), min_insync_replicas=2)
+    with pytest.raises(RefusedError, match="in sync") as raised:
+        alone.manager.append_marker(KEY, marker(), alone.now)
+    assert raised.value.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_a_consumer_sees_what_is_committed():
     """Records that only the leader has are neither read nor out of range."""
     leader = Node(0)
     leader.produce(acks=1)
-    data = fetched(leader.fetch(0))
-    assert (data.error_code, data.high_watermark, data.records) == (ErrorCode.NONE, 0, ())
-    data = fetched(leader.fetch(1))
-    assert (data.error_code, data.records) == (ErrorCode.NONE, ())
-    assert fetched(leader.fetch(2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert leader.read(0) == 0
+    assert leader.read(1) == 0
+    assert leader.read(2) == ErrorCode.OFFSET_OUT_OF_RANGE
     for replica in (1, 2):
         leader.fetch(1, replica=replica)
-    data = fetched(leader.fetch(0))
-    assert (data.high_watermark, len(data.records)) == (1, 1)
-
-
-def test_a_waiting_consumer_is_answered_when_the_record_is_committed():
-    """The high watermark wakes it, not the append."""
-    leader = Node(0)
-    assert leader.fetch(0, wait=500) == []
-    leader.produce(acks=1)
-    assert [each for each in leader.sent if each.message.__class__ is fetch.FetchResponse] == []
-    leader.fetch(1, replica=1)
-    leader.fetch(1, replica=2)
-    answer = next(each for each in leader.sent if each.receiver == CLIENT)
-    assert len(fetched([answer.message]).records) == 1
+    assert leader.read(0) == 1
 
 
 def test_a_waiting_follower_is_answered_by_an_append():
     """It sees records before they are committed."""
     leader = Node(0)
     assert leader.fetch(0, replica=1, wait=500) == []
-    leader.produce(acks=-1)
+    leader.produce()
     (answer,) = leader.sent
     assert (answer.receiver, len(fetched([answer.message]).records)) == (1, 1)
 
@@ -253,7 +251,6 @@ def test_a_fetch_in_another_epoch(epoch, code):
     """Either the requester or this broker has older metadata."""
     leader = Node(0)
     assert fetched(leader.fetch(0, epoch=epoch)).error_code == code
-    assert fetched(leader.fetch(0, epoch=epoch, replica=1)).error_code == code
 
 
 def test_a_fetch_of_a_broker_without_replica():
@@ -266,7 +263,7 @@ def test_a_fetch_of_a_broker_without_replica():
 def test_a_follower_does_not_serve_followers():
     """It may serve consumers, up to its high watermark."""
     follower = Node(1)
-    assert fetched(follower.fetch(0)).error_code == ErrorCode.NONE
+    assert follower.read(0) == 0
     assert fetched(follower.fetch(0, replica=2)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -379,76 +376,91 @@ def test_an_isr_change_is_asked_of_the_controller():
     assert leader.manager.leader(KEY).isr == {0, 1, 2}
 
 
-def test_offsets_for_consumers_and_followers():
-    """A consumer's latest offset is the high watermark, a follower's the log end."""
+def test_a_new_leader_may_not_know_the_end():
+    """Its high watermark may be behind what consumers have seen, until followers have fetched."""
     leader = Node(0)
     leader.produce(acks=1)
-
-    def latest(replica_id):
-        (answer,) = leader.ask(
-            list_offsets.ListOffsetsRequest(
-                replica_id=replica_id,
-                topics=(
-                    list_offsets.ListOffsetsTopic(
-                        name="t",
-                        partitions=(
-                            list_offsets.ListOffsetsPartition(
-                                partition_index=0, timestamp=list_offsets.LATEST_TIMESTAMP
-                            ),
-                        ),
-                    ),
-                ),
-            )
-        )
-        partition = answer.topics[0].partitions[0]
-        return partition.error_code, partition.offset
-
-    assert (latest(-1), latest(1)) == ((ErrorCode.NONE, 0), (ErrorCode.NONE, 1))
+    leader.manager.find(KEY).check_offsets_available()
     leader.update(change(leader=0))
-    # The new epoch may begin behind offsets that consumers have seen (KIP-207).
-    assert latest(-1) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    with pytest.raises(RefusedError, match="high watermark is 0") as raised:
+        leader.manager.find(KEY).check_offsets_available()
+    assert raised.value.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    for replica in (1, 2):
+        leader.fetch(1, replica=replica, epoch=4)
+    leader.manager.find(KEY).check_offsets_available()
 
 
-def test_the_end_of_an_epoch():
-    """OffsetForLeaderEpoch knows where the epochs of the leader's log end."""
+def test_the_low_watermark_is_that_of_all_running_replicas():
+    """Records are deleted everywhere once the followers have fetched with the new start."""
     leader = Node(0)
     leader.produce(acks=1)
-    leader.update(change(leader=0))
-    (answer,) = leader.ask(
-        offset_for_leader_epoch.OffsetForLeaderEpochRequest(
-            topics=(
-                offset_for_leader_epoch.OffsetForLeaderTopic(
-                    topic="t",
-                    partitions=(
-                        offset_for_leader_epoch.OffsetForLeaderPartition(
-                            partition=0, current_leader_epoch=4, leader_epoch=3
-                        ),
-                    ),
-                ),
-            )
-        )
-    )
-    end = answer.topics[0].partitions[0]
-    assert (end.error_code, end.leader_epoch, end.end_offset) == (ErrorCode.NONE, 3, 1)
+    for replica in (1, 2):
+        leader.fetch(1, replica=replica)
+    leader.log.delete_records(1)
+    assert leader.manager.low_watermark(KEY) == 0
+    leader.manager.take_changed()
+    leader.fetch(1, replica=1, log_start=1)
+    assert leader.manager.take_changed() == {KEY}
+    assert leader.manager.low_watermark(KEY) == 0
+    leader.update(fence(2))
+    assert leader.manager.low_watermark(KEY) == 1
+    with pytest.raises(RefusedError, match="is broker 0"):
+        Node(1).manager.low_watermark(KEY)
+
+
+@pytest.mark.parametrize(
+    ("racks", "expected"),
+    [
+        ({0: "a", 1: "b", 2: "b"}, 2),
+        ({0: "b", 1: "b", 2: "b"}, None),
+        ({0: "a", 1: "b", 2: "c"}, 1),
+        ({0: "a", 1: "c", 2: "c"}, None),
+    ],
+    ids=["the latest", "the leader", "the only one", "none"],
+)
+def test_a_consumer_is_sent_to_its_rack(racks, expected):
+    """To the follower there that has its offset and lags least, unless the leader is there."""
+    leader = Node(0)
+    for node_id, rack in racks.items():
+        leader.update(replace(leader.image.brokers[node_id], rack=rack))
+    leader.produce(acks=1)
+    leader.fetch(0, replica=1)
+    leader.fetch(1, replica=2)
+    assert leader.manager.closest_follower(KEY, "b", 0) == expected
+    assert leader.manager.closest_follower(KEY, "", 0) is None
+
+
+def test_a_consumer_is_not_sent_to_a_follower_without_its_offset():
+    """Nor to one that is not in sync, nor by a follower."""
+    leader = Node(0, isr=(0, 2))
+    for node_id in (1, 2):
+        leader.update(replace(leader.image.brokers[node_id], rack="b"))
+    leader.produce(acks=1)
+    leader.fetch(1, replica=1)
+    leader.fetch(0, replica=2)
+    assert leader.manager.closest_follower(KEY, "b", 1) is None
+    assert leader.manager.closest_follower(KEY, "b", 0) == 2
+    assert Node(1).manager.closest_follower(KEY, "b", 0) is None
 
 
 def test_high_watermarks_survive_a_restart():
     """They are stored now and then; what is not stored is found out again."""
     disk = SimulatedDisk()
     leader = Node(0, disk, isr=(0,))
-    leader.produce(acks=-1)
+    leader.produce()
     leader.tick(5.0)
-    leader.produce(acks=-1)
+    leader.produce()
     assert Node(0, disk, isr=(0, 1)).log.high_watermark == 1
 
 
 def test_a_deleted_topic_is_removed():
     """Its logs are deleted, and those who waited for it get an error."""
     leader = Node(0)
-    leader.produce(acks=-1)
+    leader.produce()
+    leader.manager.take_changed()
     leader.update(RemoveTopic(topic_id=TOPIC_ID))
-    answers = [each.message for each in leader.sent if each.receiver == CLIENT]
-    assert produced(answers) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert leader.manager.take_changed() == {KEY}
+    assert leader.outcome() == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (leader.log, leader.disk.logs) == (None, {})
 
 
@@ -457,7 +469,7 @@ def test_a_replica_that_moves_away_is_removed():
     follower = Node(2)
     follower.update(change(replicas=(0, 1), isr=(0, 1)))
     assert follower.disk.logs == {}
-    assert produced(follower.produce()) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert follower.produce() == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_without_a_leader_nothing_is_fetched():
