@@ -681,7 +681,7 @@ class ClusterState:
                 raise RefusedError(
                     ErrorCode.LEADER_NOT_AVAILABLE, f"{topic_partition} has no leader"
                 )
-            partition.log.append_marker(marker)
+            partition.append_marker(marker, self.timers.now)
             self.changed(topic_partition)
 
     def next_producer_id(self) -> int:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Mapping
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
+    from spark_kafka_sink.devbroker.log.partition_log import AppendResult
+    from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
+    from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 
 NO_LEADER = -1
@@ -215,10 +219,14 @@ class Partition:
         """The brokers with a replica."""
         return self.leadership.replicas
 
-    def end_offset(self, node_id: int) -> int:
-        """Return where the log of a replica ends; that is also its high watermark."""
-        end_offset = self.log.high_watermark
+    def log_end_offset(self, node_id: int) -> int:
+        """Return where the log of a replica ends."""
+        end_offset = self.log.log_end_offset
         return min(self.lagging.get(node_id, end_offset), end_offset)
+
+    def end_offset(self, node_id: int) -> int:
+        """Return the high watermark of a replica, which is also its log end."""
+        return self.log_end_offset(node_id)
 
     def check_leader(self, node_id: int) -> None:
         """Raise RefusedError with NOT_LEADER_OR_FOLLOWER unless this broker leads the partition."""
@@ -270,6 +278,77 @@ class Partition:
                 f"but min.insync.replicas is {enough}",
             )
 
+    # Writes. They are replicated at once: `ReplicatedPartition` overrides this.
+
+    @property
+    def term(self) -> int:
+        """What `check_replicated` is told of a write: another leader may not have it."""
+        return 0
+
+    def append(
+        self, batch: memoryview, header: RecordBatchHeader, *, acks: int, now: float
+    ) -> AppendResult:
+        """Append a validated batch. Raises RefusedError as `PartitionLog.append`."""
+        del acks
+        return self.log.append(batch, header, now_ms=int(now * 1000))
+
+    def append_marker(self, marker: TransactionMarker, now: float) -> int:
+        """Append a transaction marker; return its offset.
+
+        Raises RefusedError as `PartitionLog.append_marker`.
+        """
+        del now
+        return self.log.append_marker(marker)
+
+    def check_replicated(self, end_offset: int, term: int) -> ErrorCode | None:
+        """Return the outcome of a write that ends before an offset; None to wait.
+
+        `term` is that of the partition after the write.
+        """
+        del end_offset, term
+        return ErrorCode.NONE
+
+    def low_watermark(self) -> int:
+        """Return the lowest log start of all replicas. Raises RefusedError if it cannot."""
+        return self.log.log_start_offset
+
+    # Reads.
+
+    def read(
+        self, node_id: int, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool
+    ) -> FetchedRecords:
+        """Return what a consumer may read from a replica; see `PartitionLog.read`."""
+        return self.log.read(
+            offset,
+            max_bytes=max_bytes,
+            min_one_batch=min_one_batch,
+            committed=committed,
+            end_offset=self.end_offset(node_id),
+        )
+
+    def check_offsets_available(self) -> None:
+        """Raise RefusedError with OFFSET_NOT_AVAILABLE while the leader does not know the end."""
+
+    def closest_follower(
+        self, rack: str, fetch_offset: int, racks: Mapping[int, str]
+    ) -> int | None:
+        """Return the follower in a consumer's rack that has its offset; None to use the leader.
+
+        `racks` are those of the brokers by id. The leader is used if it is in the rack, if the
+        consumer has none, and if no in-sync follower in the rack has the offset. Of several
+        followers, the one that lags least is used, or else the one with the highest id
+        (RackAwareReplicaSelector, ReplicaManager.findPreferredReadReplica; KIP-392).
+        """
+        if not rack or racks.get(self.leader_id) == rack:
+            return None
+        followers = [
+            replica
+            for replica in self.leadership.isr
+            if racks.get(replica) == rack
+            and self.log.log_start_offset <= fetch_offset <= self.end_offset(replica)
+        ]
+        return max(followers, key=lambda replica: (self.end_offset(replica), replica), default=None)
+
 
 @dataclass(slots=True)
 class Topic:
@@ -291,26 +370,3 @@ class Topic:
     def replication_factor(self) -> int:
         """The number of replicas of each partition."""
         return len(self.partitions[0].replicas)
-
-
-def closest_follower(
-    partition: Partition, rack: str, fetch_offset: int, racks: Mapping[int, str]
-) -> int | None:
-    """Return the follower in a consumer's rack that has its offset; None to use the leader.
-
-    `racks` are those of the brokers by id. The leader is used if it is in the rack, if the consumer
-    has none, and if no in-sync follower in the rack has the offset. Of several followers, the one
-    that lags least is used, or else the one with the highest id (RackAwareReplicaSelector,
-    ReplicaManager.findPreferredReadReplica; KIP-392).
-    """
-    if not rack or racks.get(partition.leader_id) == rack:
-        return None
-    followers = [
-        replica
-        for replica in partition.leadership.isr
-        if racks.get(replica) == rack
-        and partition.log.log_start_offset <= fetch_offset <= partition.end_offset(replica)
-    ]
-    return max(
-        followers, key=lambda replica: (partition.end_offset(replica), replica), default=None
-    )

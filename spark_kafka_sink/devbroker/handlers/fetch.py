@@ -8,7 +8,8 @@
   response is delayed. Partitions that did not exist when the request arrived get an error, but do
   not end the wait; one that ceases to exist does, and so does a new leader. A fetch from a segment
   that is complete does not wait.
-- The high watermark is the log end offset. With read_committed, the response ends at the last
+- Records are returned up to the high watermark: the log end offset, if there is one broker. With
+  read_committed, the response ends at the last
   stable offset and lists the aborted transactions whose records the consumer must skip (KIP-98).
   As in Kafka, it may list some that began after the last record in the response.
 - Topics are given by name up to version 12 and by id from version 13 on. A topic that has been
@@ -40,9 +41,9 @@ from spark_kafka_sink.devbroker.cluster.fetch_sessions import (
     SessionResponse,
     partition_key,
 )
-from spark_kafka_sink.devbroker.cluster.partition import Partition, closest_follower
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
-from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
+from spark_kafka_sink.devbroker.replication.replica import diverging_epoch
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import fetch as wire
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Sequence
 
+    from spark_kafka_sink.devbroker.cluster.partition import Partition
     from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 
@@ -314,17 +316,16 @@ def _read_partition(
         fetch_partition.current_leader_epoch,
         only_leader=context.version < _FIRST_VERSION_FOR_FOLLOWERS,
     )
-    end_offset = partition.end_offset(context.node_id)
-    diverging = _diverging_epoch(log, fetch_partition, end_offset)
+    diverging = diverging_epoch(log, fetch_partition, partition.log_end_offset(context.node_id))
     if diverging is not None:
         return _Read(_data(context, partition, diverging_epoch=diverging))
     committed = request.isolation_level == _READ_COMMITTED
-    records = log.read(
+    records = partition.read(
+        context.node_id,
         fetch_partition.fetch_offset,
         max_bytes=min(fetch_partition.partition_max_bytes, remaining),
         min_one_batch=min_one_batch,
         committed=committed,
-        end_offset=end_offset,
     )
     data = _data(
         context,
@@ -384,7 +385,7 @@ def _preferred_replica(
         or context.node_id != partition.leader_id
     ):
         return None
-    return closest_follower(partition, request.rack_id, fetch_offset, context.cluster.racks)
+    return partition.closest_follower(request.rack_id, fetch_offset, context.cluster.racks)
 
 
 def _aborted(
@@ -417,32 +418,3 @@ def _refuse_followers(context: RequestContext, request: wire.FetchRequest) -> No
         raise RefusedError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} does not have a replica"
         )
-
-
-def _diverging_epoch(
-    log: PartitionLog, fetch_partition: wire.FetchPartition, end_offset: int
-) -> wire.EpochEndOffset | None:
-    """Return where the client's log diverges from this one; None if it does not.
-
-    As Partition.readRecords. Raises RefusedError with OFFSET_OUT_OF_RANGE for an unknown epoch, and
-    for an offset before the log start.
-    """
-    if fetch_partition.last_fetched_epoch == NO_LEADER_EPOCH:
-        return None
-    end = log.end_offset_for_epoch(fetch_partition.last_fetched_epoch)
-    if end is None:
-        raise RefusedError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"leader epoch {fetch_partition.last_fetched_epoch} is unknown",
-        )
-    if fetch_partition.fetch_offset < log.log_start_offset:
-        raise RefusedError(
-            ErrorCode.OFFSET_OUT_OF_RANGE, f"the log starts at offset {log.log_start_offset}"
-        )
-    end_of_epoch = min(end.end_offset, end_offset)
-    if (
-        end.epoch == fetch_partition.last_fetched_epoch
-        and end_of_epoch >= fetch_partition.fetch_offset
-    ):
-        return None
-    return wire.EpochEndOffset(epoch=end.epoch, end_offset=end_of_epoch)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
-from spark_kafka_sink.devbroker.log.partition_log import PartitionLog, TimestampAndOffset
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
+from spark_kafka_sink.devbroker.log.partition_log import TimestampAndOffset
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
@@ -35,6 +36,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster.partition import Partition
+    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.record.decode import DecodeBudget
 
 _LATEST_TIERED_TIMESTAMP = -5
@@ -50,6 +52,10 @@ _NO_TIMESTAMP = -1
 _NO_OFFSET = -1
 _NOTHING_FOUND = TimestampAndOffset(_NO_TIMESTAMP, _NO_OFFSET)
 _FIRST_VERSION_WITH_LEADER_EPOCH = 4
+_FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
+#: The replica ids of consumers, and of tools that look at a follower (ListOffsetsRequest).
+_CONSUMER = -1
+_DEBUGGING = -2
 #: The offset with which DeleteRecords deletes all records.
 _UP_TO_THE_HIGH_WATERMARK = -1
 
@@ -68,6 +74,10 @@ def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOf
     - For read_committed (2+), latest is the last stable offset, and records from there on are not
       found.
     - A leader epoch other than the partition's gets FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+    - While a new leader's high watermark may be behind what consumers have seen, latest gets
+      OFFSET_NOT_AVAILABLE, and so does a timestamp of later records (5+, KIP-207; before that,
+      LEADER_NOT_AVAILABLE).
+    - A request with a broker's id sees all records, and one with -2 may ask a follower.
     """
     times = Counter(
         TopicPartition(topic.name, partition.partition_index)
@@ -91,8 +101,14 @@ def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOf
                 _refuse_duplicate(topic_partition, times[topic_partition])
                 result = _look_up(context, request, topic_partition, partition, budget)
             except RefusedError as refused:
+                code = refused.error_code
+                if (
+                    code is ErrorCode.OFFSET_NOT_AVAILABLE
+                    and context.version < _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+                ):
+                    code = ErrorCode.LEADER_NOT_AVAILABLE
                 result = ListOffsetsPartitionResponse(
-                    partition_index=partition.partition_index, error_code=refused.error_code
+                    partition_index=partition.partition_index, error_code=code
                 )
             partitions.append(result)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
@@ -123,12 +139,13 @@ def _look_up(
                 f"ListOffsets version {context.version} does not support timestamp {timestamp}",
             )
     partition = context.cluster.partition(topic_partition)
-    partition.check_reader(context.node_id, requested.current_leader_epoch)
-    log = partition.log
-    committed = request.isolation_level == _READ_COMMITTED
-    last_fetchable = log.last_stable_offset if committed else log.high_watermark
+    partition.check_reader(
+        context.node_id,
+        requested.current_leader_epoch,
+        only_leader=request.replica_id != _DEBUGGING,
+    )
     try:
-        found = _find_offset(log, timestamp, last_fetchable, budget)
+        found = _find_offset(partition, request, timestamp, budget)
     except CorruptRecordError as error:
         raise RefusedError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     # Only an offset that was found has a leader epoch, as in Kafka.
@@ -154,19 +171,35 @@ def _leader_epoch(partition: Partition, timestamp: int, found: TimestampAndOffse
 
 
 def _find_offset(
-    log: PartitionLog, timestamp: int, last_fetchable: int, budget: DecodeBudget
+    partition: Partition, request: ListOffsetsRequest, timestamp: int, budget: DecodeBudget
 ) -> TimestampAndOffset:
-    if timestamp == LATEST_TIMESTAMP:
-        return TimestampAndOffset(_NO_TIMESTAMP, last_fetchable)
+    """Look up an offset (Partition.fetchOffsetForTimestamp)."""
+    log = partition.log
     if timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
         return TimestampAndOffset(_NO_TIMESTAMP, log.log_start_offset)
     if timestamp == _LATEST_TIERED_TIMESTAMP:
         return _NOTHING_FOUND
-    if timestamp == MAX_TIMESTAMP:
+    is_consumer = request.replica_id == _CONSUMER
+    if not is_consumer:
+        last_fetchable = log.log_end_offset
+    elif request.isolation_level == _READ_COMMITTED:
+        last_fetchable = log.last_stable_offset
+    else:
+        last_fetchable = log.high_watermark
+    found: TimestampAndOffset | None
+    if timestamp == LATEST_TIMESTAMP:
+        found = None
+    elif timestamp == MAX_TIMESTAMP:
         found = log.offset_of_max_timestamp(budget)
     else:
         found = log.offset_for_timestamp(timestamp, budget)
-    return _NOTHING_FOUND if found is None or found.offset >= last_fetchable else found
+    if found is not None and found.offset < last_fetchable:
+        return found
+    if is_consumer:
+        partition.check_offsets_available()
+    if timestamp == LATEST_TIMESTAMP:
+        return TimestampAndOffset(_NO_TIMESTAMP, last_fetchable)
+    return _NOTHING_FOUND
 
 
 @handles(epochs.OffsetForLeaderEpochRequest)
@@ -219,19 +252,53 @@ def offset_for_leader_epoch(
     )
 
 
+@dataclass(slots=True)
+class _Deletion:
+    """What a DeleteRecords request has done, kept while followers still have records."""
+
+    #: The results of partitions, which may change while they are `waiting`.
+    results: dict[TopicPartition, DeleteRecordsPartitionResult]
+    #: The partitions to wait for, with the new start of each.
+    waiting: dict[TopicPartition, tuple[Partition, int]]
+
+
 @handles(DeleteRecordsRequest, when_failed={"low_watermark": _NO_OFFSET})
-def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def delete_records(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Delayed:
     """Delete the records of partitions before given offsets (DeleteRecords 0-2).
 
     Offset -1 stands for the high watermark. An offset above it gets OFFSET_OUT_OF_RANGE, and so
     does any other negative one; an offset below the log start offset has no effect. A topic whose
     cleanup.policy lacks "delete" gets POLICY_VIOLATION. If the disk fails, the error is
     KAFKA_STORAGE_ERROR, although whole segments may already have been deleted. The response has the
-    new log start offsets. All of a request's log start offsets are written to disk at once; if a
-    partition occurs more than once, the last offset counts.
+    low watermarks: the lowest log start of all running replicas. It waits until followers have
+    deleted the records too, or for the request's timeout (REQUEST_TIMED_OUT). All of a request's
+    log start offsets are written to disk at once; if a partition occurs more than once, the last
+    offset counts.
     """
-    logs = context.cluster.logs
-    partition_logs: dict[TopicPartition, PartitionLog] = {}
+    deletion = context.kept if isinstance(context.kept, _Deletion) else _delete(context, request)
+    until = context.arrived + request.timeout_ms / 1000
+    _check_deleted(deletion, expired=context.now >= until)
+    if deletion.waiting:
+        return Delayed(until, frozenset(deletion.waiting), kept=deletion)
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    deletion.results[TopicPartition(topic.name, partition.partition_index)]
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _delete(context: RequestContext, request: DeleteRecordsRequest) -> _Deletion:
+    """Delete the records in the logs of this broker (ReplicaManager.deleteRecordsOnLocalLog)."""
+    partitions: dict[TopicPartition, Partition] = {}
     offsets: dict[TopicPartition, int] = {}
     refusals: dict[TopicPartition, RefusedError] = {}
     requested_offsets = {
@@ -241,37 +308,50 @@ def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> De
     }
     for topic_partition, offset in requested_offsets.items():
         try:
-            partition_logs[topic_partition] = _deletable_log(context, topic_partition)
-            offsets[topic_partition] = _new_start(partition_logs[topic_partition], offset)
+            partitions[topic_partition] = _deletable(context, topic_partition)
+            offsets[topic_partition] = _new_start(partitions[topic_partition].log, offset)
         except RefusedError as refused:
             refusals[topic_partition] = refused
-    refusals |= logs.delete_records(offsets)
+    refusals |= context.cluster.logs.delete_records(offsets)
+    results = {
+        topic_partition: _deleted(topic_partition, _NO_OFFSET, refused.error_code)
+        for topic_partition, refused in refusals.items()
+    }
+    waiting = {}
+    for topic_partition in offsets.keys() - refusals.keys():
+        partition = partitions[topic_partition]
+        waiting[topic_partition] = (partition, offsets[topic_partition])
+        low_watermark = partition.low_watermark()
+        results[topic_partition] = _deleted(topic_partition, low_watermark, ErrorCode.NONE)
+    return _Deletion(results, waiting)
 
-    def result(topic_partition: TopicPartition) -> DeleteRecordsPartitionResult:
-        refused = refusals.get(topic_partition)
-        return DeleteRecordsPartitionResult(
-            partition_index=topic_partition.partition,
-            low_watermark=partition_logs[topic_partition].log_start_offset
-            if refused is None
-            else _NO_OFFSET,
-            error_code=ErrorCode.NONE if refused is None else refused.error_code,
-        )
 
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    result(TopicPartition(topic.name, partition.partition_index))
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
+def _check_deleted(deletion: _Deletion, *, expired: bool) -> None:
+    """Complete the partitions whose followers have deleted the records (DelayedDeleteRecords)."""
+    for topic_partition, (partition, offset) in list(deletion.waiting.items()):
+        try:
+            low_watermark, code = partition.low_watermark(), ErrorCode.NONE
+        except RefusedError as refused:
+            low_watermark, code = _NO_OFFSET, refused.error_code
+        if code is ErrorCode.NONE and low_watermark < offset:
+            if not expired:
+                continue
+            code = ErrorCode.REQUEST_TIMED_OUT
+            # As in Kafka, the low watermark is still that of the beginning.
+            low_watermark = deletion.results[topic_partition].low_watermark
+        deletion.results[topic_partition] = _deleted(topic_partition, low_watermark, code)
+        del deletion.waiting[topic_partition]
+
+
+def _deleted(
+    topic_partition: TopicPartition, low_watermark: int, code: ErrorCode
+) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=topic_partition.partition, low_watermark=low_watermark, error_code=code
     )
 
 
-def _deletable_log(context: RequestContext, topic_partition: TopicPartition) -> PartitionLog:
+def _deletable(context: RequestContext, topic_partition: TopicPartition) -> Partition:
     context.check_right(AclOperation.DELETE, ResourceType.TOPIC, topic_partition.topic)
     partition = context.cluster.partition(topic_partition)
     partition.check_leader(context.node_id)
@@ -280,7 +360,7 @@ def _deletable_log(context: RequestContext, topic_partition: TopicPartition) -> 
             ErrorCode.POLICY_VIOLATION,
             f"cleanup.policy of {partition.topic.name!r} does not include delete",
         )
-    return partition.log
+    return partition
 
 
 def _new_start(log: PartitionLog, requested: int) -> int:

@@ -5,7 +5,8 @@ ReplicaManager.handleProduceAppend): the client may write; the partition exists 
 id from version 13 on); there is exactly one batch, of format 2; the transaction; acks is -1, 0 or
 1; the topic is not internal; then `log_validator` and the log itself, which checks the producer's
 sequence number. With acks=-1, at least min.insync.replicas replicas must be in sync, or the error
-is NOT_ENOUGH_REPLICAS; here replicas never fall behind after the append.
+is NOT_ENOUGH_REPLICAS. The response then waits until they have the records (DelayedProduce). The
+error, if they do not get them in time, is REQUEST_TIMED_OUT: the records may still be committed.
 
 Transactional batches in a request without a transactional id fail all partitions with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Such a request is searched for them first, so one batch with
@@ -90,6 +91,8 @@ class _Entry:
     partition: Partition | None = None
     batch: memoryview | None = None
     response: wire.PartitionProduceResponse | None = None
+    #: For `Partition.check_replicated`, while the response waits for that.
+    unreplicated: tuple[int, int] | None = None
 
     def refuse(self, refused: RefusedError, *, log_start_offset: int = _NO_OFFSET) -> None:
         """Set the response to an error."""
@@ -106,6 +109,13 @@ class _Entry:
             ),
             error_message=refused.message,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Appended:
+    """What is kept of a request while its records are replicated."""
+
+    entries: list[_Entry]
 
 
 def _error_response(
@@ -129,6 +139,32 @@ def produce(
     context: RequestContext, request: wire.ProduceRequest
 ) -> wire.ProduceResponse | Delayed | None:
     """Append the batch of each partition that passes the checks (Produce 3-13)."""
+    if isinstance(context.kept, _Appended):
+        entries = context.kept.entries
+    else:
+        _check_transactional(context, request)
+        entries = [
+            _Entry(topic, partition)
+            for topic in request.topic_data
+            for partition in topic.partition_data
+        ]
+        for entry in entries:
+            _find(context, entry)
+        if request.transactional_id is not None and not _verify(context, request, entries):
+            return Delayed(context.now + _COORDINATOR_BACKOFF)
+        budget = ValidationBudget(context.settings.request_max_validated_bytes)
+        for entry in entries:
+            if entry.response is None:
+                _append(context, request, entry, budget)
+    until = context.arrived + request.timeout_ms / 1000
+    unreplicated = _check_replicated(entries, expired=context.now >= until)
+    if unreplicated:
+        return Delayed(until, unreplicated, kept=_Appended(entries))
+    return _answer(context, request, entries)
+
+
+def _check_transactional(context: RequestContext, request: wire.ProduceRequest) -> None:
+    """Raise RefusedError for transactional records that the client may not write."""
     checks_rights = context.cluster.authorizer is not None
     if (request.transactional_id is None or checks_rights) and any(
         is_transactional(_records(partition))
@@ -143,20 +179,23 @@ def produce(
         context.check_right(
             AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
         )
-    entries = [
-        _Entry(topic, partition)
-        for topic in request.topic_data
-        for partition in topic.partition_data
-    ]
+
+
+def _check_replicated(entries: list[_Entry], *, expired: bool) -> frozenset[TopicPartition]:
+    """Return the partitions to wait for; the others have their results then."""
+    waiting = set()
     for entry in entries:
-        _find(context, entry)
-    if request.transactional_id is not None and not _verify(context, request, entries):
-        return Delayed(context.now + _COORDINATOR_BACKOFF)
-    budget = ValidationBudget(context.settings.request_max_validated_bytes)
-    for entry in entries:
-        if entry.response is None:
-            _append(context, request, entry, budget)
-    return _answer(context, request, entries)
+        if entry.unreplicated is None or entry.partition is None or entry.response is None:
+            continue
+        code = entry.partition.check_replicated(*entry.unreplicated)
+        if code is None and not expired:
+            waiting.add(entry.partition.topic_partition)
+            continue
+        entry.unreplicated = None
+        code = ErrorCode.REQUEST_TIMED_OUT if code is None else code
+        # As in Kafka, the offsets are those of the append, whatever the error.
+        entry.response = replace(entry.response, error_code=code)
+    return frozenset(waiting)
 
 
 def _records(data: wire.PartitionProduceData) -> memoryview | None:
@@ -246,7 +285,11 @@ def _append(
         partition.check_leader(context.node_id)
         if request.acks == ALL_ACKS:
             partition.check_enough_replicas()
-        entry.response = _append_batch(context, partition, batch, budget)
+        entry.response, end_offset = _append_batch(
+            context, partition, batch, acks=request.acks, budget=budget
+        )
+        if request.acks == ALL_ACKS:
+            entry.unreplicated = (end_offset, partition.term)
     except RefusedError as refused:
         entry.refuse(
             refused,
@@ -309,8 +352,14 @@ def _with_leader(context: RequestContext, entry: _Entry) -> wire.PartitionProduc
 
 
 def _append_batch(
-    context: RequestContext, partition: Partition, batch: memoryview, budget: ValidationBudget
-) -> wire.PartitionProduceResponse:
+    context: RequestContext,
+    partition: Partition,
+    batch: memoryview,
+    *,
+    acks: int,
+    budget: ValidationBudget,
+) -> tuple[wire.PartitionProduceResponse, int]:
+    """Append a batch; return the result, and the offset after the batch."""
     topic = partition.topic
     batch, header = validate_batch(
         batch,
@@ -318,14 +367,15 @@ def _append_batch(
         now_ms=context.now_ms,
         budget=budget,
     )
-    result = partition.log.append(batch, header, now_ms=context.now_ms)
+    result = partition.append(batch, header, acks=acks, now=context.now)
     if not result.duplicate:
         context.cluster.changed(TopicPartition(topic.name, partition.index))
     reports_time = result.duplicate or topic.config.log_append_time
-    return wire.PartitionProduceResponse(
+    response = wire.PartitionProduceResponse(
         index=partition.index,
         error_code=ErrorCode.NONE,
         base_offset=result.first_offset,
         log_append_time_ms=result.timestamp if reports_time else _NO_TIMESTAMP,
         log_start_offset=partition.log.log_start_offset,
     )
+    return response, result.last_offset + 1

@@ -194,10 +194,11 @@ class ReplicaManager:
         changed = {each.name for each in delta.configs if each.resource_type == TOPIC_RESOURCE}
         for replica in self._replicas.values():
             if replica.topic in changed:
-                replica.log.config = self._config(replica.topic)
+                replica.log.config = self.topic_config(replica.topic)
         return self._finish(now)
 
-    def _config(self, topic: str) -> TopicConfig:
+    def topic_config(self, topic: str) -> TopicConfig:
+        """Return the settings of a topic, with the defaults of this broker."""
         values = self._image.topic_config(topic)
         return self._topic_defaults.with_values(
             {name: value for name, value in values.items() if name not in _OF_THE_CONTROLLER}
@@ -207,7 +208,7 @@ class ReplicaManager:
         replica = self._replicas.get(key)
         if replica is None:
             topic = self._image.topics[key.topic_id].name
-            log = self._logs.open(key, topic, self._config(topic))
+            log = self._logs.open(key, topic, self.topic_config(topic))
             log.begin_replication(self._logs.high_watermark(key))
             replica = self._replicas[key] = Replica(key, topic, log)
         if partition.leader == self.node_id:

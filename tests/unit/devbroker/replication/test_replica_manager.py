@@ -9,62 +9,30 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
-from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER, Envelope
-from spark_kafka_sink.devbroker.metadata.image import MetadataDelta
+from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER
 from spark_kafka_sink.devbroker.metadata.records import (
     NO_LEADER,
     RemoveTopic,
     TopicIdPartition,
 )
 from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
-from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import alter_partition, fetch
 from spark_kafka_sink.record.record_batch import decode_header
+from tests.support.devbroker.replication.one_replica import OneReplica
 from tests.support.devbroker.replication.simulated_broker import SimulatedDisk
 from tests.support.devbroker.replication.simulated_cluster import records_of
 from tests.support.devbroker.replication.three_replicas import (
     KEY,
     TOPIC_ID,
-    broker_epoch,
     change,
     fence,
-    three_replicas,
 )
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
 
-class Node:
+class Node(OneReplica):
     """One broker of three, whose messages the test carries."""
-
-    def __init__(self, node_id, disk=None, **metadata):
-        self.node_id = node_id
-        self.image = three_replicas(**metadata)
-        self.disk = disk or SimulatedDisk()
-        self.manager = ReplicaManager(node_id, self.disk, self.image)
-        self.manager.registered(broker_epoch(node_id))
-        self.now = 0.0
-        self.sent = self.manager.apply(MetadataDelta(partitions={KEY: None}), self.now)
-
-    @property
-    def log(self):
-        """The broker's log of the partition."""
-        return self.manager.log(KEY)
-
-    def update(self, *records):
-        """Apply records of the metadata log."""
-        self.sent = self.manager.apply(self.image.apply(records), self.now)
-
-    def ask(self, message, sender):
-        """Handle a request of another broker, and return the answers to it."""
-        self.sent = self.manager.handle(Envelope(sender, self.node_id, 1, message), self.now)
-        return [each.message for each in self.sent if each.receiver == sender]
-
-    def tick(self, seconds):
-        """Wait, and return the messages that are sent because of it."""
-        self.now += seconds
-        self.sent = self.manager.tick(self.now)
-        return [each.message for each in self.sent]
 
     def produce(self, record=1, acks=-1, key=KEY):
         """Append a record, and return the outcome; None while it is not replicated."""
@@ -92,34 +60,6 @@ class Node:
         except RefusedError as refused:
             return refused.error_code
         return len(read.batches)
-
-    def fetch(self, offset, *, replica=1, epoch=3, last_epoch=-1, wait=0, log_start=0):
-        """Fetch as a replica, and return the answers."""
-        return self.ask(
-            fetch.FetchRequest(
-                replica_state=fetch.ReplicaState(
-                    replica_id=replica, replica_epoch=broker_epoch(replica)
-                ),
-                max_wait_ms=wait,
-                min_bytes=1,
-                topics=(
-                    fetch.FetchTopic(
-                        topic_id=TOPIC_ID,
-                        partitions=(
-                            fetch.FetchPartition(
-                                partition=0,
-                                current_leader_epoch=epoch,
-                                fetch_offset=offset,
-                                last_fetched_epoch=last_epoch,
-                                log_start_offset=log_start,
-                                partition_max_bytes=1 << 20,
-                            ),
-                        ),
-                    ),
-                ),
-            ),
-            sender=replica,
-        )
 
 
 def fetched(answers):
