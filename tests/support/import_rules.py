@@ -185,8 +185,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "lifecycle": ("base", "metadata", "controller", "replication"),
         "transactions": ("base", "log"),
         "groups": ("base", "log"),
-        "cluster": ("base", "log", "transactions", "groups"),
-        "handlers": ("base", "log", "transactions", "groups", "cluster"),
+        "cluster": ("base", "metadata", "log", "replication", "transactions", "groups"),
+        "handlers": ("base", "log", "replication", "transactions", "groups", "cluster"),
         "broker": ("base", "cluster", "handlers"),
         "net": ("base", "cluster", "handlers", "broker"),
         # The Schema Registry, whose connections and faults are like the broker's.

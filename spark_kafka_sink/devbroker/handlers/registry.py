@@ -28,6 +28,7 @@ _SUBJECTS = (
     "scram_users",
     "topic_partitions",
     "topics",
+    "transaction_markers",
     "transactions",
 )
 

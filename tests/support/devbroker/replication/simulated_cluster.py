@@ -406,7 +406,7 @@ class SimulatedCluster:
         self._after(broker.node_id, outgoing)
 
     def _acknowledge_replicated(self, broker: BrokerNode) -> None:
-        """Acknowledge the records that are replicated by now, as the handler does."""
+        """Respond to the writes that are replicated by now, as the handler does."""
         if not broker.replicas.take_changed():
             return
         waiting, self._waiting[broker.node_id] = self._waiting[broker.node_id], []

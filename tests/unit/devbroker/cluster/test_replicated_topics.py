@@ -27,6 +27,7 @@ from spark_kafka_sink.protocol.messages import (
     list_offsets,
     metadata,
     produce,
+    write_txn_markers,
 )
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from tests.support.devbroker.broker_requests import NOW, ask
@@ -36,6 +37,7 @@ from tests.support.devbroker.replication.three_replicas import (
     TOPIC_ID,
     change,
 )
+from tests.support.devbroker.transactional_client import TransactionalClient
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
 PARTITION = TopicPartition("t", 0)
@@ -51,7 +53,7 @@ class ReplicatingBroker(OneReplica):
         self.broker = Broker(node_id=node_id, cluster=self.cluster)
 
     def applied(self, delta):
-        """Follow the metadata with the topics that handlers see."""
+        """Update the topics that handlers see."""
         if self.topics is None:
             self.topics = ReplicatedTopics(self.cluster.topic_index, self.image, self.manager)
         self.topics.apply(delta)
@@ -347,3 +349,65 @@ def test_metadata_have_leaders_and_replicas():
     (partition,) = broker.request(request).topics[0].partitions
     assert (0, 3) == (partition.leader_id, partition.leader_epoch)
     assert ((0, 1, 2), (0, 1)) == (partition.replica_nodes, partition.isr_nodes)
+
+
+def test_a_transaction_ends_when_its_marker_is_committed():
+    """Until then consumers of committed records see none of it, and then they see who aborted."""
+    leader = ReplicatingBroker()
+    leader.broker.advertise("127.0.0.1", 9092)
+    client = TransactionalClient(leader.broker)
+    _, producer = client.init()
+    waiting = client.ask(client.produce_request(producer, 0), 12)
+    leader.replicate(to=1)
+    response = client.ask(client.produce_request(producer, 0), 12, kept=waiting.kept)
+    assert (ErrorCode.NONE, 0) == produced(response)
+    client.end(producer, committed=False)
+    assert 2 == leader.log.log_end_offset
+    assert (1, 0) == (leader.log.high_watermark, leader.log.last_stable_offset)
+    assert (b"", 0) == (client.fetch().records or b"", client.latest())
+    leader.replicate(to=2)
+    assert [(producer[0], 0)] == [
+        (each.producer_id, each.first_offset) for each in client.fetch().aborted_transactions
+    ]
+    assert 2 == client.latest()
+    assert [] == client.read_committed()
+
+
+def test_a_batch_that_is_sent_again_waits_as_the_first_did():
+    """An idempotent producer's duplicate is acknowledged when the first append is replicated."""
+    leader = ReplicatingBroker()
+    batch = plain_batch([PlainRecord()], producer_id=5, producer_epoch=0, base_sequence=0)
+    topic = produce.TopicProduceData(
+        topic_id=TOPIC_ID,
+        partition_data=(produce.PartitionProduceData(index=0, records=batch),),
+    )
+    request = produce.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,))
+    assert isinstance(leader.request(request), Delayed)
+    again = leader.request(request)
+    assert isinstance(again, Delayed)
+    leader.replicate(to=1)
+    assert (ErrorCode.NONE, 0) == produced(leader.request(request, kept=again.kept))
+    assert 1 == leader.log.log_end_offset
+
+
+def test_a_marker_waits_for_the_followers():
+    """A coordinator on another broker is told once the marker is replicated."""
+    leader = ReplicatingBroker()
+    topic = write_txn_markers.WritableTxnMarkerTopic(name="t", partition_indexes=(0,))
+    marker = write_txn_markers.WritableTxnMarker(
+        producer_id=5,
+        producer_epoch=0,
+        transaction_result=True,
+        topics=(topic,),
+        coordinator_epoch=0,
+    )
+    request = write_txn_markers.WriteTxnMarkersRequest(markers=(marker,))
+    waiting = leader.request(request)
+    assert (NOW + 30.0, frozenset({PARTITION})) == (waiting.until, waiting.watched)
+    expired = leader.request(request, kept=waiting.kept, seconds=30.0)
+    assert ErrorCode.REQUEST_TIMED_OUT == expired.markers[0].topics[0].partitions[0].error_code
+    waiting = leader.request(request)
+    leader.replicate(to=2)
+    response = leader.request(request, kept=waiting.kept)
+    assert ErrorCode.NONE == response.markers[0].topics[0].partitions[0].error_code
+    assert 2 == leader.log.log_end_offset

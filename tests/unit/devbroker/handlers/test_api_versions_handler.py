@@ -40,6 +40,7 @@ def test_every_version_lists_all_apis(version):
         ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
         ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
         ApiKey.END_TXN: (0, 5),
+        ApiKey.WRITE_TXN_MARKERS: (1, 2),
         ApiKey.TXN_OFFSET_COMMIT: (0, 6),
         ApiKey.JOIN_GROUP: (0, 9),
         ApiKey.SYNC_GROUP: (0, 5),
