@@ -49,6 +49,7 @@ from tests.support.slow_half import (
     rank,
     slow_files,
 )
+from tests.support.spark.lineage_backend import LineageBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -326,7 +327,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def lineage_backend() -> Iterator[LineageBackend]:
+    """Yield the backend to which the shared Spark session sends lineage events."""
+    backend = LineageBackend()
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, lineage_backend: LineageBackend
+) -> Iterator[SparkSession]:
     """Yield a local Spark session with two task slots, for the whole test run.
 
     It includes Spark's own Kafka source if that is available, see `spark_with_source`.
@@ -334,6 +345,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Spark's processes have the environment of its start.
+    os.environ["OPENLINEAGE_URL"] = lineage_backend.url
     from pyspark.sql import SparkSession  # noqa: PLC0415  # most runs start no Spark
 
     session = (
@@ -350,6 +363,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.jars", ",".join(map(str, _source_jars_or_none())))
         .getOrCreate()
     )
+    del os.environ["OPENLINEAGE_URL"]
     yield session
     session.stop()
 

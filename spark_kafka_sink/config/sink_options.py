@@ -44,7 +44,11 @@ from spark_kafka_sink.config.registry_settings import (
     RegistrySettings,
     registry_options,
 )
-from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.config.source_table import (
+    LINEAGE_OPTIONS,
+    SOURCE_OPTIONS_DEF,
+    LineageOptions,
+)
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import is_topic_name
 
@@ -231,6 +235,7 @@ _OPTIONS: Final = {
         "option of the stream, on a file system of the driver, and source and sink on the "
         "same cluster."
     ),
+    **LINEAGE_OPTIONS,
     **FORMAT_OPTIONS,
     **WRITE_FORMAT_OPTIONS,
 }
@@ -262,13 +267,14 @@ REFUSED_IN_SPARK: Final[Mapping[str, RefusedSetting]] = {
 }
 
 _CHECKPOINT_LOCATION: Final = "checkpointLocation"
+_QUERY_NAME: Final = "queryName"
 #: Options of a stream that Spark passes on (`DataStreamWriter`). The sink uses only
-#: `checkpointLocation`, which `sourceConsumerGroup` needs.
+#: `checkpointLocation`, which `sourceConsumerGroup` needs, and `queryName` in lineage events.
 SPARK_OPTIONS: Final = (
     "asyncProgressTrackingCheckpointIntervalMs",
     "asyncProgressTrackingEnabled",
     _CHECKPOINT_LOCATION,
-    "queryName",
+    _QUERY_NAME,
 )
 
 _OWN: Final = {name.lower(): name for name in SINK_OPTIONS_DEF.names}
@@ -344,6 +350,10 @@ class SinkOptions:
     on_error: OnErrorOptions | None = None
     #: One of `KEY_ORDERS`; off if keys do not choose partitions.
     key_order: str = KEY_ORDER_WARN
+    #: None without lineage.
+    lineage: LineageOptions | None = None
+    #: The name of a stream's query; None if it has none.
+    query_name: str | None = None
     formats: FormatOptions = field(default_factory=FormatOptions)
     #: None without schema.registry.url.
     registry: RegistrySettings | None = None
@@ -358,7 +368,7 @@ class SinkOptions:
         own: dict[str, object] = {}
         kafka: dict[str, object] = {}
         ignored = []
-        checkpoint_location = None
+        of_spark: dict[str, str] = {}
         for name, value in options.items():
             key = name.lower()
             if key in _OWN:
@@ -368,8 +378,7 @@ class SinkOptions:
             elif key in _IGNORED:
                 ignored.append(_IGNORED[key])
             elif key in _SPARK_OPTION_NAMES:
-                if key == _CHECKPOINT_LOCATION.lower():
-                    checkpoint_location = str(value)
+                of_spark[key] = str(value)
             elif _is_kafka_setting(key):
                 setting = key.removeprefix(KAFKA_PREFIX)
                 _check_allowed_in_spark(setting, value)
@@ -395,11 +404,13 @@ class SinkOptions:
             ignored=tuple(sorted(ignored)),
             producer=producer,
             source_consumer_group=values["sourceConsumerGroup"],
-            checkpoint_location=checkpoint_location,
+            checkpoint_location=of_spark.get(_CHECKPOINT_LOCATION.lower()),
             exactly_once=_exactly_once_options(values, frozenset(own), kafka, producer, topic),
             pace=_pace(values),
             on_error=_on_error(values, frozenset(own), topic),
             key_order=_key_order(values["keyOrder"].lower(), producer, is_given="keyOrder" in own),
+            lineage=LineageOptions.parse(values),
+            query_name=of_spark.get(_QUERY_NAME.lower()),
             formats=FormatOptions.parse(
                 values, frozenset(own), has_registry=bool(settings), is_read=False
             ),

@@ -58,7 +58,7 @@ from spark_kafka_sink.config.registry_settings import (
     registry_options,
 )
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
-from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF, LineageOptions
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ class SourceOptions:
     poll_timeout_ms: int
     #: The group to which a stream commits its progress, or None.
     commit_group: str | None
+    #: None without lineage.
+    lineage: LineageOptions | None = None
     formats: FormatOptions = field(default_factory=FormatOptions)
     #: None without schema.registry.url.
     registry: RegistrySettings | None = None
@@ -181,6 +183,7 @@ class SourceOptions:
             fetch_offset_retry_interval_ms=values["fetchOffset.retryIntervalMs"],
             poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"],
             commit_group=values["commitGroup"],
+            lineage=LineageOptions.parse(values),
             formats=(
                 read.formats if is_stream else replace(read.formats, evolution=EvolutionMode.NONE)
             ),

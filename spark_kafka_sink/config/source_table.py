@@ -1,16 +1,58 @@
 """The table of the options of a read: those of Spark's own source, and more.
 
 Names and defaults are Spark's (`KafkaSourceProvider`, 4.2), except for the default of
-kafkaConsumer.pollTimeoutMs, which there is spark.network.timeout.
+kafkaConsumer.pollTimeoutMs, which there is spark.network.timeout. The options of lineage are those
+of writes as well.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.config.config_def import *
 from spark_kafka_sink.config.durations import TimeText
 from spark_kafka_sink.config.format_options import FORMAT_OPTIONS, READ_FORMAT_OPTIONS
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: The values of the option `lineage`.
+NO_LINEAGE: Final = "none"
+OPEN_LINEAGE: Final = "openlineage"
+
+#: The options that reads and writes share to report lineage.
+LINEAGE_OPTIONS: Final = {
+    "lineage": setting(STRING, NO_LINEAGE, LOW, OneOfAnyCase((NO_LINEAGE, OPEN_LINEAGE))).doc(
+        "Whether the driver sends lineage events to the backend that OpenLineage's environment "
+        "variables name (openlineage). Requires the extra `lineage` on the driver."
+    ),
+    "lineageJob": setting(STRING, None, LOW, NotEmpty()).doc(
+        "With lineage: the name of the job in its events. A write's inputs are the reads with the "
+        "same name. By default a job is named by the query or the topic, and a write's inputs are "
+        "the reads without a name."
+    ),
+}
+
+
+class LineageOptions(NamedTuple):
+    """What to report of a read or a write that reports its lineage."""
+
+    #: None if it is not named.
+    job: str | None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> LineageOptions | None:
+        """Return the options, None without lineage; ConfigError for a name that has no effect."""
+        job = values["lineageJob"]
+        if values["lineage"].lower() == OPEN_LINEAGE:
+            return cls(job)
+        if job is not None:
+            raise ConfigError(
+                "lineageJob names the job of lineage events: set lineage=openlineage, or remove it"
+            )
+        return None
+
 
 _OPTIONS: Final = {
     "subscribe": setting(STRING, None, HIGH).doc(
@@ -102,6 +144,7 @@ _OPTIONS: Final = {
         "For a stream: a consumer group to which the driver commits how far the query has got, "
         "for lag monitors. One micro-batch late; nothing reads it, and a failure is a warning."
     ),
+    **LINEAGE_OPTIONS,
     **FORMAT_OPTIONS,
     **READ_FORMAT_OPTIONS,
 }

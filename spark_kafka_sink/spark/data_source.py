@@ -34,6 +34,7 @@ from spark_kafka_sink.spark.report_store import (
 )
 from spark_kafka_sink.spark.sink.driver_checks import (
     CheckedWrite,
+    check_lineage,
     check_write,
     stream_options,
     warn_about_ignored_options,
@@ -156,6 +157,7 @@ class KafkaSink(DataSource):
             topic=checked.schema.topic,
             report_path=checked.report_path,
             schemas=checked.payload_schemas,
+            columns=schema,
         )
 
     def _dry_run_writer(self, schema: StructType) -> DataSourceWriter:
@@ -242,6 +244,7 @@ class KafkaSink(DataSource):
 
         try:
             options = SourceOptions.from_mapping(self.options, is_stream=False)
+            check_lineage(options.lineage)
             return KafkaBatchReader(options, schema, self._checked_schemas(options, schema))
         except KafkaError as error:
             raise for_user(error) from error.__cause__
@@ -258,6 +261,7 @@ class KafkaSink(DataSource):
         try:
             _check_streams()
             options = SourceOptions.from_mapping(self.options, is_stream=True)
+            check_lineage(options.lineage)
             return _stream_reader(options, schema, self._checked_schemas(options, schema))
         except KafkaError as error:
             return RefusedStreamReader(error)

@@ -75,6 +75,11 @@ def driver_directory(name: str, environ: Mapping[str, str] = os.environ) -> Path
     return Path(directories.split(",")[0]) / name if directories else None
 
 
+def session_name(environ: Mapping[str, str]) -> str:
+    """Return the session of this process, as far as Spark tells sessions apart."""
+    return environ.get(_SESSION, "default")
+
+
 class ReportStore:
     """The reports of one application; its methods raise OSError."""
 
@@ -86,7 +91,7 @@ class ReportStore:
     def of_driver(cls, environ: Mapping[str, str] = os.environ) -> ReportStore | None:
         """Return the store of the application to which this process belongs; None outside Spark."""
         root = driver_directory("spark-kafka-sink-reports", environ)
-        return None if root is None else cls(root, environ.get(_SESSION, "default"))
+        return None if root is None else cls(root, session_name(environ))
 
     def put(self, query_id: str | None, report: Mapping[str, Any], *, now_ns: int) -> None:
         """Keep a report, and remove the oldest; `now_ns` orders the reports of a group.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.config.source_table import LineageOptions
     from spark_kafka_sink.spark.sink.dry_run import DryRun
 
 logger = logging.getLogger(__name__)
@@ -150,6 +151,8 @@ def check_write(
 ) -> CheckedWrite:
     """Check a whole batch write; raises KafkaErrors. A dry run creates no topic."""
     options = _options(given)
+    if not is_dry_run:
+        check_lineage(options.lineage)
     if options.source_consumer_group is not None:
         raise ConfigError(
             "sourceConsumerGroup is only for streams: a batch has no checkpoint with the offsets "
@@ -191,6 +194,14 @@ def _options(given: Mapping[str, object]) -> SinkOptions:
     if options.exactly_once is not None:
         check_prefix(options.exactly_once.prefix)
     return options
+
+
+def check_lineage(lineage: LineageOptions | None) -> None:
+    """Raise ConfigError if the library for lineage events is not installed on the driver."""
+    if lineage is not None:
+        from spark_kafka_sink.spark.lineage import check_library
+
+        check_library()
 
 
 def check_report_path(options: SinkOptions) -> str | None:
@@ -295,6 +306,7 @@ def check_stream(options: SinkOptions, topic: str | None) -> None:
     This runs before each micro-batch, so a process queries brokers only every few minutes.
     """
     check_batch_log(options)
+    check_lineage(options.lineage)
     if options.source_consumer_group is not None:
         check_offsets_directory(options.checkpoint_location)
     check = (fingerprint(options.producer), topic, options.on_error)

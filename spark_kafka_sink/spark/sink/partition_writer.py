@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from spark_kafka_sink.record.columns import RecordColumns
     from spark_kafka_sink.record.kernel.key_sample import KeySample
+    from spark_kafka_sink.spark.lineage_events import SparkApplication
     from spark_kafka_sink.spark.sink.bad_rows import BadRows
     from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter
     from spark_kafka_sink.spark.sink.pacing import Pacer
@@ -93,6 +94,8 @@ class KafkaCommitMessage(WriterCommitMessage):
     bad_rows: BadRows | None = None
     #: The hashes of a sample of the keys (`KeySample`); empty without keys, or with keyOrder=off.
     keys: tuple[int, ...] = ()
+    #: What the task knows of its application; None without lineage.
+    application: SparkApplication | None = None
 
     @property
     def is_replay(self) -> bool:

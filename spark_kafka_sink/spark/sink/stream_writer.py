@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark.taskcontext import TaskContext
 
     from spark_kafka_sink.spark.sink.partition_writer import KafkaCommitMessage
+    from spark_kafka_sink.spark.sink.write_lineage import StreamLineage
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +152,18 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                 self._write_line(report)
             with reporting(f"batch {batch_id} was written, but its report was not kept or printed"):
                 self._keep(report)
+            lineage = self._lineage()
+            if lineage is not None:
+                lineage.written(report, messages, at=time.time())
+
+    def _lineage(self) -> StreamLineage | None:
+        """Return what sends the lineage of this stream (on the driver); None without it."""
+        if self._options.lineage is None:
+            return None
+        from spark_kafka_sink.spark.sink.write_lineage import StreamLineage, Target
+
+        target = Target.of(self._options, self._columns, self._topic)
+        return StreamLineage(self._options, target, self._token)
 
     def _write_line(self, report: WriteReport) -> None:
         if self._options.report_path is None or report.batch_id is None:
@@ -189,19 +202,27 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         It never raises a KafkaError, which would hide why the batch failed.
         """
         ours = own_messages(messages)
+        try:
+            self._abort(ours, batchId)
+        finally:
+            lineage = self._lineage()
+            if lineage is not None:
+                lineage.fail(ours, at=time.time())
+
+    def _abort(self, ours: Sequence[KafkaCommitMessage], batch_id: int) -> None:
         exactly_once = self._exactly_once
         if exactly_once is not None:
             plan = exactly_once.plan_of(ours)
             if plan is not None:
                 [message, *_] = ours
-                exactly_once.abort(plan, message.query_id or "", batchId, ours, self._observe)
+                exactly_once.abort(plan, message.query_id or "", batch_id, ours, self._observe)
             return
         report = report_of(ours)
         if report.rows:
             logger.warning(
                 "Kafka: batch %d failed; %s of tasks that had finished remain in Kafka, and "
                 "will be written again when the query restarts",
-                batchId,
+                batch_id,
                 display.counted(report.rows, "row"),
             )
 

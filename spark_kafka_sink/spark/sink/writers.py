@@ -51,14 +51,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from spark_kafka_sink.config.format_options import Side
     from spark_kafka_sink.exactly_once.plan import Job, Plan
     from spark_kafka_sink.exactly_once.two_phase_commit import Point
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
+    from spark_kafka_sink.spark.lineage_events import SparkApplication
     from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
     from spark_kafka_sink.spark.sink.pacing import Pacer
+    from spark_kafka_sink.spark.sink.write_lineage import BatchLineage
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +184,14 @@ class SinkWriter:
         )
         return BadRowWriter(on_error, origin, self._options.producer, self._topic)
 
+    def _application(self, context: TaskContext) -> SparkApplication | None:
+        """Return what a task tells the driver about its application, for lineage."""
+        if self._options.lineage is None:
+            return None
+        from spark_kafka_sink.spark.sink.write_lineage import application_of
+
+        return application_of(context.getLocalProperty)
+
     def _encoded(
         self, batches: Iterator[pa.RecordBatch], bad_rows: BadRowWriter | None
     ) -> Iterator[pa.RecordBatch]:
@@ -259,6 +270,7 @@ class SinkWriter:
             paced_seconds=written.paced_seconds,
             bad_rows=written.bad_rows,
             keys=written.keys,
+            application=self._application(context),
             transactional=transactional,
         )
 
@@ -269,7 +281,8 @@ class SinkWriter:
 class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
     """The writer of one DataFrame.
 
-    `topic` is None if a column names it; `report_path` is absolute.
+    `topic` is None if a column names it; `report_path` is absolute; `columns` are those of the
+    DataFrame, for lineage.
     """
 
     def __init__(
@@ -279,18 +292,25 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         topic: str | None,
         report_path: str | None,
         schemas: Mapping[Side, PayloadSchema] | None = None,
+        columns: StructType | None = None,
     ) -> None:
         self._options = options
         self._topic = topic
         self._schemas = schemas
         self._report_path = report_path
+        self._columns = columns
+        #: Set when a write with lineage is pickled.
+        self._lineage: BatchLineage | None = None
         self._pace_name = uuid.uuid4().hex
         #: Set when an exactly-once write is pickled.
         self._write_id = ""
         self._started_at = time.time()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plan an exactly-once write: Spark pickles the writer, for the tasks and for `commit`."""
+        """Plan an exactly-once write, and begin its lineage.
+
+        Spark pickles the writer for the tasks and for `commit`.
+        """
         exactly_once = self._exactly_once
         if exactly_once is not None and self._planned is None:
             # Without a writeId, each run of a job is a write of its own.
@@ -302,6 +322,13 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
                 refused = for_user(RefusedWriteError.of(error))
                 raise refused from refused.__cause__
             self._planned = PlannedWrite(exactly_once, plan, job)
+        if self._options.lineage is not None and self._columns is not None:
+            from spark_kafka_sink.spark.sink.write_lineage import BatchLineage
+
+            columns, self._columns = self._columns, None
+            self._lineage = BatchLineage.begin(
+                self._options, columns, self._topic, at=self._started_at
+            )
         return vars(self)
 
     @raising_for_user
@@ -357,6 +384,8 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
                 store = ReportStore.of_driver()
                 if store is not None:
                     store.put(None, report.to_record(), now_ns=time.time_ns())
+            if self._lineage is not None:
+                self._lineage.complete(report, messages, at=time.time())
 
     def _lines(self, report: WriteReport) -> str:
         if report.replayed:
@@ -370,6 +399,13 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         It never raises a KafkaError, which would hide why the write failed.
         """
         ours = own_messages(messages)
+        try:
+            self._abort(ours)
+        finally:
+            if self._lineage is not None:
+                self._lineage.fail(ours, at=time.time())
+
+    def _abort(self, ours: Sequence[KafkaCommitMessage]) -> None:
         planned = self._planned
         if planned is not None:
             planned.write.abort(planned.plan, self._write_id, JOB_BATCH, ours, self._observe)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.consumer.fetch.range_fetch import DataLoss, PartitionRange
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.spark.source.planning import LostOffsets, OffsetRange, PlannedRanges
-
+    from spark_kafka_sink.spark.source.read_lineage import ReadLineage
 
 logger = logging.getLogger(__name__)
 
@@ -205,6 +205,17 @@ def _warn(loss: DataLoss) -> None:
     logger.warning("%s", loss)
 
 
+def lineage_of_read(
+    options: SourceOptions, columns: StructType, *, is_stream: bool = False
+) -> ReadLineage | None:
+    """Return what sends the lineage of a read; None without it (on the driver)."""
+    if options.lineage is None:
+        return None
+    from spark_kafka_sink.spark.source.read_lineage import ReadLineage
+
+    return ReadLineage(options, columns, is_stream=is_stream)
+
+
 class KafkaBatchReader(TaskReader, DataSourceReader):
     """The reader of one DataFrame."""
 
@@ -213,10 +224,15 @@ class KafkaBatchReader(TaskReader, DataSourceReader):
 
         Raises ConfigError, DataLossError, NetworkError, KafkaTimeoutError or BrokerError.
         """
+        lineage = lineage_of_read(self._options, self._columns)
         try:
             planned = self._plan(SourceCluster(self._options, is_stream=False))
         except KafkaError as error:
+            if lineage is not None:
+                lineage.refused(error)
             raise for_user(error) from error.__cause__
+        if lineage is not None:
+            lineage.planned(planned)
         advise_sockets(len(planned))
         return planned
 

@@ -30,7 +30,7 @@ from spark_kafka_sink.spark.source.planning import (
     new_partitions,
     plan_ranges,
 )
-from spark_kafka_sink.spark.source.reader import TaskReader, input_partitions
+from spark_kafka_sink.spark.source.reader import TaskReader, input_partitions, lineage_of_read
 from spark_kafka_sink.spark.source.source_cluster import SourceCluster, starting_offsets
 from spark_kafka_sink.spark.source_offsets import refusals_text
 from spark_kafka_sink.spark.user_errors import raising_for_user
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.formats.payload_schemas import PayloadSchema
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.spark.source.offsets_json import Offsets
+    from spark_kafka_sink.spark.source.read_lineage import ReadLineage
 
     Commit = Callable[[str, Offsets], Mapping[TopicPartition, KafkaError]]
 
@@ -309,10 +310,11 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
     ) -> None:
         super().__init__(options, columns, schemas)
         self._driver_or_none: StreamDriver | None = None
+        self._lineage: ReadLineage | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return plain data only: what the driver remembers stays there."""
-        return {**vars(self), "_driver_or_none": None}
+        return {**vars(self), "_driver_or_none": None, "_lineage": None}
 
     @property
     def _driver(self) -> StreamDriver:
@@ -330,7 +332,13 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
         self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
     ) -> list[InputPartition]:
         """Divide a micro-batch among tasks (on the driver)."""
-        divided = self._driver.divide(parse_offsets(start), parse_offsets(end))
+        offsets = parse_offsets(end)
+        divided = self._driver.divide(parse_offsets(start), offsets)
+        if self._lineage is None:
+            self._lineage = lineage_of_read(self._options, self._columns, is_stream=True)
+        if self._lineage is not None:
+            topics = {partition.topic for partition in offsets}
+            self._lineage.planned_micro_batch(topics, divided)
         advise_sockets(len(divided))
         return divided
 
@@ -342,6 +350,8 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
         """Stop; Spark does not always call it."""
         if self._driver_or_none is not None:
             self._driver_or_none.stop()
+        if self._lineage is not None:
+            self._lineage.stop()
 
 
 class KafkaStreamReader41(KafkaStreamReader):

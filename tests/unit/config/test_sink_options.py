@@ -10,7 +10,11 @@ from spark_kafka_sink.config.format_options import FORMAT_OPTIONS, READ_FORMAT_O
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, PluginReference
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
 from spark_kafka_sink.config.sink_options import REFUSED_IN_SPARK, PaceOptions, SinkOptions
-from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.config.source_table import (
+    LINEAGE_OPTIONS,
+    SOURCE_OPTIONS_DEF,
+    LineageOptions,
+)
 from spark_kafka_sink.errors import ConfigError
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -95,7 +99,7 @@ def test_a_topic_name_of_maximum_length_is_accepted():
     [
         name
         for name in SOURCE_OPTIONS_DEF.names
-        if name not in {*FORMAT_OPTIONS, *READ_FORMAT_OPTIONS}
+        if name not in {*FORMAT_OPTIONS, *READ_FORMAT_OPTIONS, *LINEAGE_OPTIONS}
     ],
 )
 def test_options_of_the_source_are_ignored(name):
@@ -312,3 +316,22 @@ def test_the_key_order_does_not_matter_where_keys_choose_no_partition(setting, v
         f"keyOrder=fail needs the records of a key in one partition, and {named}"
     )
     assert "warn" == options(**{"kafka.partitioner.class": "crc32"}).key_order
+
+
+def test_lineage_is_reported_on_request():
+    """By default no lineage is reported; lineageJob names its job."""
+    assert options().lineage is options(lineage="none").lineage is None
+    assert LineageOptions(None) == options(lineage="OpenLineage").lineage
+    assert LineageOptions("copy") == options(lineage="openlineage", lineageJob="copy").lineage
+    assert "must be one of: none, openlineage, not 'marquez'" in refusal({"lineage": "marquez"})
+
+
+def test_a_lineage_job_without_lineage_is_refused():
+    """A name of a job that is not reported is an error."""
+    message = "lineageJob names the job of lineage events: set lineage=openlineage, or remove it"
+    assert message == refusal({"lineageJob": "copy"})
+
+
+def test_the_name_of_a_query_is_known():
+    """The name that Spark passes on is that of a stream's job in lineage events."""
+    assert (None, "q") == (options().query_name, options(queryName="q").query_name)

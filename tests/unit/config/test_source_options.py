@@ -20,12 +20,18 @@ from spark_kafka_sink.config.offset_specs import (
 )
 from spark_kafka_sink.config.sink_options import SINK_OPTIONS_DEF, SPARK_OPTIONS
 from spark_kafka_sink.config.source_options import SourceOptions, read_formats
-from spark_kafka_sink.config.source_table import SOURCE_OPTIONS_DEF
+from spark_kafka_sink.config.source_table import (
+    LINEAGE_OPTIONS,
+    SOURCE_OPTIONS_DEF,
+    LineageOptions,
+)
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+#: The options of both reads and writes.
+SHARED = {*FORMAT_OPTIONS, *LINEAGE_OPTIONS}
 EXAMPLE = '{"topicA": {"0": 23, "1": -2}}'
 
 
@@ -360,7 +366,7 @@ def test_options_of_the_sink_are_rejected_with_what_to_do(name, advice):
     assert expected == refusal({name.upper(): "x"})
 
 
-@pytest.mark.parametrize("name", [n for n in SINK_OPTIONS_DEF.names if n not in FORMAT_OPTIONS])
+@pytest.mark.parametrize("name", [n for n in SINK_OPTIONS_DEF.names if n not in SHARED])
 def test_every_option_of_the_sink_is_rejected(name):
     """No option of the sink alone is accepted in a read."""
     assert refusal({name: "x"}).startswith(f"{name} is an option of writes")
@@ -415,8 +421,8 @@ def test_an_unrecognizable_option_gets_no_suggestion():
 
 
 def test_no_option_has_two_meanings():
-    """The source's options but formats are neither the sink's nor Spark's nor settings of Kafka."""
-    own = {name.lower() for name in SOURCE_OPTIONS_DEF.names if name not in FORMAT_OPTIONS}
+    """Options of reads alone are neither those of writes nor Spark's nor settings of Kafka."""
+    own = {name.lower() for name in SOURCE_OPTIONS_DEF.names if name not in SHARED}
     assert own.isdisjoint(name.lower() for name in (*SINK_OPTIONS_DEF.names, *SPARK_OPTIONS))
     assert own.isdisjoint({*CONSUMER_CONFIG_DEF.names, *REFUSED_CONSUMER, *PRODUCER_ONLY})
 
@@ -436,3 +442,13 @@ def test_a_batch_is_not_started_again():
     )
     assert EvolutionMode.NONE is options.formats.evolution
     assert ("schemaEvolutionMode",) == options.ignored
+
+
+def test_lineage_is_reported_on_request():
+    """By default no lineage is reported; lineageJob names its job."""
+    for read in (batch, stream):
+        assert read().lineage is None
+        given = read(lineage="openlineage", lineageJob="copy")
+        assert LineageOptions("copy") == given.lineage
+    message = "lineageJob names the job of lineage events: set lineage=openlineage, or remove it"
+    assert message == refusal({"lineageJob": "copy"})
