@@ -19,9 +19,13 @@ the response to a change is sent:
      "broker_configs": {"": {...}, "1": {...}},
      "topics": [{"name": "orders", "id": "<uuid>", "configs": {...}, "replicas": [[1], [1]]}]}
 
-A broker of a cluster that replicates has a directory of its own, with `meta.properties` in place of
-`cluster.json`: the cluster and the broker that it belongs to (`MetaProperties`). The cluster's has
-`metadata.log` (`metadata_log`).
+A cluster that replicates has these as well, and the logs of its brokers in place of its own:
+
+    metadata.log                       the topics, and all else that the controller decides
+    brokers/<id>/                      the directory of a broker
+
+A broker's directory has `meta.properties` in place of `cluster.json`: the cluster and the broker
+that it belongs to (`MetaProperties`).
 
 Producer ids below `next_producer_id` may have been assigned. A directory with other files in it but
 neither of the two is rejected, so that no foreign files are mistaken for the cluster's. So is one
@@ -83,6 +87,10 @@ _META_PROPERTIES = "meta.properties"
 _META_VERSION = "1"
 _SCHEMAS = "schemas.json"
 _METADATA_LOG = "metadata.log"
+_BROKERS = "brokers"
+#: How deep files are: those of a broker's logs, and of the logs of a cluster's brokers.
+_BROKER_LEVELS: Final = 2
+_CLUSTER_LEVELS: Final = 4
 _RESERVE = ".reserve"
 _PARTITION_METADATA = "partition.metadata"
 #: The epoch of a broker that has none, because it does not replicate.
@@ -209,7 +217,8 @@ class DataDirectory:
         self._identity = _CLUSTER if owner is None else _META_PROPERTIES
         try:
             self.path = path = make_private_directory(path, follow_link=True)
-            check_private_files(path, levels=2)
+            levels = _CLUSTER_LEVELS if owner is None else _BROKER_LEVELS
+            check_private_files(path, levels=levels)
         except UnsafeDirectoryError as error:
             raise ConfigError(
                 f"the data directory {path} cannot be used: {error}. Nobody but this user may be "
@@ -363,6 +372,10 @@ class DataDirectory:
     def metadata_log(self) -> MetadataLog:
         """Return the metadata log of a cluster that replicates. Raises OSError."""
         return MetadataLog(self.path / _METADATA_LOG, self.open_files)
+
+    def broker_path(self, node_id: int) -> Path:
+        """Return the path of a broker's directory in that of a cluster that replicates."""
+        return self.path / _BROKERS / str(node_id)
 
     # Logs.
 

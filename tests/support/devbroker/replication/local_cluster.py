@@ -45,7 +45,7 @@ class LocalCluster:
         self._data: DataDirectory | None = None
         store = None
         if path is not None:
-            self._data = DataDirectory(path / "cluster")
+            self._data = DataDirectory(path)
             self._data.write_cluster(StoredCluster(cluster_id=CLUSTER_ID))
             store = self._data.metadata_log()
         self.cluster = BrokerCluster(MetadataQuorum(store=store))
@@ -54,7 +54,7 @@ class LocalCluster:
             node_id: BrokerLogs(
                 BrokerSettings(),
                 MetaProperties(CLUSTER_ID, node_id),
-                path=None if path is None else path / f"broker-{node_id}",
+                path=None if self._data is None else self._data.broker_path(node_id),
             )
             for node_id in node_ids
         }

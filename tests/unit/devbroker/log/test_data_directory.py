@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import stat
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from spark_kafka_sink.devbroker.log.data_directory import (
     CLEANER_OFFSETS,
     LOG_STARTS,
     DataDirectory,
+    MetaProperties,
+    StoredCluster,
 )
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
@@ -510,6 +513,25 @@ def _values(broker):
         return [int(r.value) for batch in batches for r in decode_records(bytes(batch))]
 
     return broker.call(read)
+
+
+@pytest.mark.parametrize(
+    "place", ["brokers", "brokers/3", "brokers/3/t-0", "brokers/3/t-0/partition.metadata"]
+)
+def test_the_directories_of_brokers_are_checked_with_the_clusters(tmp_path, place):
+    """They lie in it, with files two levels deeper, which nobody else may change either."""
+    data = DataDirectory(tmp_path)
+    data.write_cluster(StoredCluster(cluster_id="c"))
+    broker = DataDirectory(data.broker_path(3), MetaProperties("c", 3))
+    broker.log_directory(TopicPartition("t", 0), uuid.UUID(int=1))
+    broker.close()
+    data.close()
+    for path in [tmp_path, *tmp_path.rglob("*")]:
+        path.chmod(0o755)
+    DataDirectory(tmp_path).close()
+    (tmp_path / place).chmod(0o777)
+    with pytest.raises(ConfigError, match=rf"other users can write to {tmp_path / place}\. "):
+        DataDirectory(tmp_path)
 
 
 @pytest.mark.slow
