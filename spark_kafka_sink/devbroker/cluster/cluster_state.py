@@ -168,15 +168,18 @@ class ClusterState:
         cluster_id: str | None = None,
         settings: BrokerSettings | None = None,
         data_dir: Path | None = None,
+        timers: Timers | None = None,
+        logs: LogManager | None = None,
     ) -> None:
         """Start without brokers or topics; a missing cluster id is generated.
 
-        With a data directory the cluster must be opened before use.
+        With a data directory the cluster must be opened before use. Without `logs`, which use the
+        `timers`, the cluster has its own.
         """
         self.settings = settings or BrokerSettings()
-        self.timers = Timers()
+        self.timers = timers or Timers()
         #: The logs of all partitions, internal topics included.
-        self.logs = LogManager(self.settings, self.timers, path=data_dir)
+        self.logs = logs or LogManager(self.settings, self.timers, path=data_dir)
         #: The running brokers, by id, with the address of their first listener.
         self.nodes: dict[int, Node] = {}
         #: The ids of all brokers, running or not.
@@ -200,9 +203,9 @@ class ClusterState:
         self._changed: set[Hashable] = set()
         # Last: they take the fields above from this object.
         self._coordinators = CoordinatorLeaders(self)
-        logs = self._coordinators.logs
-        self.transactions = TransactionCoordinator(self, logs[TRANSACTION_STATE_TOPIC])
-        self.groups = GroupCoordinator(self, logs[GROUP_METADATA_TOPIC])
+        coordinator_logs = self._coordinators.logs
+        self.transactions = TransactionCoordinator(self, coordinator_logs[TRANSACTION_STATE_TOPIC])
+        self.groups = GroupCoordinator(self, coordinator_logs[GROUP_METADATA_TOPIC])
 
     # Storage.
 

@@ -1,9 +1,11 @@
-"""The topics of a cluster that replicates, as one of its brokers knows them.
+"""A cluster that replicates, as one of its brokers knows it.
 
-Handlers see the same `Topic` and `Partition` as in a cluster whose brokers share their logs. Here
-their values follow the metadata of the broker (`ReplicatedTopics`), which may be old, and their
-logs are the broker's own replicas: a `ReplicatedPartition` writes to the leader's replica, and
+Handlers see the same `ClusterState`, `Topic` and `Partition` as in a cluster whose brokers share
+their logs. Here each broker has its own (`BrokerView`), which follow its metadata: they may be old.
+The logs are the broker's own replicas: a `ReplicatedPartition` writes to the leader's replica, and
 writes wait for the followers.
+
+Changes are the controller's, and not made here. The coordinators are not replicated yet.
 """
 
 from __future__ import annotations
@@ -11,19 +13,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.cluster.partition import Leadership, Partition, Topic
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.metadata.records import TOPIC_RESOURCE, TopicIdPartition
+from spark_kafka_sink.model import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
+    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
+    from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
     from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
     from spark_kafka_sink.devbroker.log.partition_log import AppendResult
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
     from spark_kafka_sink.devbroker.metadata.image import MetadataDelta, MetadataImage, TopicImage
     from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
+    from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
     from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
     from spark_kafka_sink.protocol.error_codes import ErrorCode
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
@@ -179,3 +186,71 @@ def _leadership(partition: PartitionRecord) -> Leadership:
         adding=partition.adding,
         removing=partition.removing,
     )
+
+
+class BrokerView(ClusterState):
+    """The brokers and topics of a cluster that replicates, by the metadata of one broker."""
+
+    def __init__(
+        self, cluster_id: str, settings: BrokerSettings, logs: BrokerLogs, node: BrokerNode
+    ) -> None:
+        """Begin without brokers and topics, and follow the metadata of a broker from now on.
+
+        `logs` are those of the broker.
+        """
+        super().__init__(
+            cluster_id=cluster_id, settings=settings, timers=logs.timers, logs=logs.manager
+        )
+        self._node = node
+        self._replicated_topics = ReplicatedTopics(self.topic_index, node.image, node.replicas)
+        node.on_metadata = self.apply
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that this one takes for the controller, -1 for none."""
+        return self._node.controller_id
+
+    @property
+    def racks(self) -> dict[int, str]:
+        """The racks of the brokers that have one, by id."""
+        return {
+            node_id: broker.rack
+            for node_id, broker in self._node.image.brokers.items()
+            if broker.rack
+        }
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """Apply a change of the metadata, after the replicas have taken their roles."""
+        self.metadata_offset = self._node.image.offset
+        for node_id in delta.brokers:
+            self._update_broker(node_id)
+        self._replicated_topics.apply(delta)
+        for topic in delta.deleted_topics.values():
+            for index in topic.partitions:
+                self.changed(TopicPartition(topic.name, index))
+
+    def _update_broker(self, node_id: int) -> None:
+        """Show clients a broker's addresses while it is not fenced."""
+        broker = self._node.image.brokers.get(node_id)
+        self.nodes.pop(node_id, None)
+        for addresses in self.other_addresses.values():
+            addresses.pop(node_id, None)
+        if broker is None:
+            self.broker_ids.discard(node_id)
+            return
+        self.broker_ids.add(node_id)
+        if broker.fenced:
+            return
+        for endpoint in broker.endpoints:
+            node = Node(node_id, endpoint.host, endpoint.port)
+            self.nodes.setdefault(node_id, node)
+            self.other_addresses.setdefault(endpoint.listener, {})[node_id] = node
+
+    def take_changed(self) -> set[Hashable]:
+        """Return what has changed since the last call."""
+        changed = super().take_changed()
+        for key in self._node.replicas.take_changed():
+            topic = self.topic_by_id(key.topic_id)
+            if topic is not None:
+                changed.add(TopicPartition(topic.name, key.partition))
+        return changed

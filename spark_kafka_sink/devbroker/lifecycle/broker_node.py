@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Collection
 
+    from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.metadata.envelope import Request
     from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
     from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaLogs
@@ -67,6 +68,8 @@ class NodeSettings:
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     metadata: MetadataFetchSettings = field(default_factory=MetadataFetchSettings)
     forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
+    #: The settings of topics that do not have their own; None for Kafka's defaults.
+    topic_defaults: TopicConfig | None = None
 
 
 class BrokerNode:
@@ -90,7 +93,12 @@ class BrokerNode:
         self.image = MetadataImage()
         self._numbers = itertools.count()
         self.replicas = ReplicaManager(
-            self.node_id, logs, self.image, settings=settings.replication, numbers=self._numbers
+            self.node_id,
+            logs,
+            self.image,
+            settings=settings.replication,
+            topic_defaults=settings.topic_defaults,
+            numbers=self._numbers,
         )
         self.controller = ControllerHost(
             Controller(
@@ -102,6 +110,8 @@ class BrokerNode:
                 settings=settings.controller,
             )
         )
+        #: Called with each change of the metadata, once the replicas have taken their roles.
+        self.on_metadata: Callable[[MetadataDelta], None] | None = None
         self.lifecycle = BrokerLifecycle(identity, settings.lifecycle)
         self._fetcher = MetadataFetcher(self.node_id, self.image, nodes, settings.metadata)
         self._forwarder = Forwarder(self.node_id, self._numbers, settings.forwarding)
@@ -120,6 +130,11 @@ class BrokerNode:
             self.replicas.deadline,
             self.controller.deadline,
         )
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that this one takes for the controller, -1 for none."""
+        return self._fetcher.controller_id
 
     @property
     def may_stop(self) -> bool:
@@ -234,9 +249,16 @@ class BrokerNode:
             self._knows_itself = True
             # All partitions are news for this process.
             partitions = dict.fromkeys(each.id for each in self.image.partitions())
-            delta = MetadataDelta(partitions=partitions)
-            outgoing = self.replicas.apply(delta, now)
+            delta = MetadataDelta(partitions=partitions, brokers=set(self.image.brokers))
+            outgoing = self._apply(delta, now)
             self.replicas.remove_strays()
             self.lifecycle.ready(now)
             return outgoing
-        return self.replicas.apply(delta, now)
+        return self._apply(delta, now)
+
+    def _apply(self, delta: MetadataDelta, now: float) -> list[Envelope]:
+        """Take the roles that changed metadata say, then tell who serves clients."""
+        outgoing = self.replicas.apply(delta, now)
+        if self.on_metadata is not None:
+            self.on_metadata(delta)
+        return outgoing

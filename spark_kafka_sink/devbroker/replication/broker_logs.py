@@ -44,7 +44,8 @@ class BrokerLogs:
         """Keep logs in memory or, with a `path`, in that directory once it is started."""
         #: What the logs do by themselves: retention, compaction, flushes, checkpoints.
         self.timers = Timers()
-        self._manager = LogManager(settings, self.timers, path=path, owner=owner)
+        #: The logs; `open` and `delete` are those of this object.
+        self.manager = LogManager(settings, self.timers, path=path, owner=owner)
         self._partitions: dict[TopicIdPartition, TopicPartition] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         #: The epoch of the last process, if that was closed in order; else -1.
@@ -56,26 +57,26 @@ class BrokerLogs:
         In memory there is nothing to check.
         """
         self.timers.now = max(self.timers.now, now)
-        self._manager.open(now)
-        data = self._manager.data
+        self.manager.open(now)
+        data = self.manager.data
         if data is not None:
-            self.previous_epoch = self._manager.previous_epoch
+            self.previous_epoch = self.manager.previous_epoch
             self._high_watermarks = data.read_checkpoint(_HIGH_WATERMARKS)
 
     def close(self, broker_epoch: int, now: float) -> None:
         """Flush and close all logs, and record the epoch. Raises OSError."""
         self.previous_epoch = broker_epoch
-        if self._manager.is_durable:
+        if self.manager.is_durable:
             try:
-                self._manager.close(now, broker_epoch=broker_epoch)
+                self.manager.close(now, broker_epoch=broker_epoch)
             finally:
                 self._forget()
 
     def abandon(self) -> None:
         """Leave everything as it is, as the end of a killed process does."""
         self.previous_epoch = -1
-        if self._manager.is_durable:
-            self._manager.abandon()
+        if self.manager.is_durable:
+            self.manager.abandon()
             self._forget()
 
     def _forget(self) -> None:
@@ -89,15 +90,15 @@ class BrokerLogs:
         """Load the log of a partition, or create it. Raises OSError."""
         topic_partition = self._partitions.get(partition)
         if topic_partition is not None:
-            self._manager.configure(topic_partition, config, self.timers.now)
-            return self._manager.existing(topic_partition)
+            self.manager.configure(topic_partition, config, self.timers.now)
+            return self.manager.existing(topic_partition)
         topic_partition = TopicPartition(topic, partition.partition)
         for other, name in self._partitions.items():
             if name == topic_partition:
                 # The topic was deleted and created again while this broker was away.
                 self.delete(other)
                 break
-        log = self._manager.log(topic_partition, partition.topic_id, config, self.timers.now)
+        log = self.manager.log(topic_partition, partition.topic_id, config, self.timers.now)
         self._partitions[partition] = topic_partition
         if not log.log_end_offset:
             # The stored one may be that of an earlier topic with this name.
@@ -109,13 +110,13 @@ class BrokerLogs:
         topic_partition = self._partitions.pop(partition, None)
         if topic_partition is not None:
             self._high_watermarks.pop(topic_partition, None)
-            self._manager.delete([topic_partition])
+            self.manager.delete([topic_partition])
 
     def remove_others(self, partitions: Collection[TopicIdPartition]) -> None:
         """Delete the logs of all other partitions, which this broker is not to have any more."""
         for partition in self._partitions.keys() - set(partitions):
             self.delete(partition)
-        self._manager.remove_strays()
+        self.manager.remove_strays()
 
     def truncated(self) -> None:
         """Store where logs end that were truncated. Raises OSError.
@@ -123,7 +124,7 @@ class BrokerLogs:
         Otherwise the stored recovery point of a log could be after records that are appended now,
         and these would not be checked after a crash (LogManager.truncateTo).
         """
-        self._manager.checkpoint()
+        self.manager.checkpoint()
 
     # High watermarks.
 
@@ -139,7 +140,7 @@ class BrokerLogs:
             for partition, topic_partition in self._partitions.items()
             if partition in offsets
         }
-        data = self._manager.data
+        data = self.manager.data
         if data is not None:
             try:
                 data.write_checkpoint(_HIGH_WATERMARKS, self._high_watermarks)

@@ -7,6 +7,9 @@ import uuid
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.cluster.replicated_topics import BrokerView
+from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.lifecycle.broker_cluster import BrokerCluster
 from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import BrokerIdentity
 from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
@@ -19,10 +22,20 @@ from spark_kafka_sink.devbroker.metadata.envelope import ForwardedRequest
 from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
 from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
 from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
-from spark_kafka_sink.devbroker.replication.leader_replica import ACKS_ALL
-from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.broker_registration import Listener
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from spark_kafka_sink.record.record_batch import decode_header
+from spark_kafka_sink.protocol.messages.fetch import (
+    FINAL_EPOCH,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+)
+from spark_kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tests.support.devbroker.broker_requests import ask
 from tests.support.devbroker.replication.simulated_cluster import records_of
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
@@ -58,6 +71,8 @@ class LocalCluster:
             )
             for node_id in node_ids
         }
+        #: The handlers of each broker.
+        self.brokers: dict[int, Broker] = {}
         for node_id in node_ids:
             self.start(node_id)
 
@@ -80,6 +95,11 @@ class LocalCluster:
             cluster_id=CLUSTER_ID,
             incarnation_id=self._new_uuid(),
             previous_epoch=logs.previous_epoch,
+            listeners=(
+                Listener(
+                    name="PLAINTEXT", host="localhost", port=9000 + node_id, security_protocol=0
+                ),
+            ),
         )
         node = BrokerNode(
             identity,
@@ -89,6 +109,8 @@ class LocalCluster:
             new_uuid=self._new_uuid,
             rng=self._random,
         )
+        view = BrokerView(CLUSTER_ID, BrokerSettings(), logs, node)
+        self.brokers[node_id] = Broker(node_id=node_id, cluster=view)
         self.cluster.start(node, self.now)
 
     def kill(self, node_id: int) -> None:
@@ -138,23 +160,57 @@ class LocalCluster:
             node = self.cluster.nodes[node_id]
         return node.image.find_partition(key)
 
+    def ask(self, node_id: int, request, version=None, *, wait=0.0):
+        """Return the response of a broker's handlers; Delayed if there is none after a while."""
+        broker = self.brokers[node_id]
+        arrived, end = self.now, self.now + wait
+        outcome = ask(broker, request, version, now=arrived)
+        self.cluster.collect(node_id, self.now)
+        while isinstance(outcome, Delayed):
+            if outcome.watched.isdisjoint(broker.cluster.take_changed()) and (
+                self.now < outcome.until
+            ):
+                due = min(self.cluster.deadline, outcome.until)
+                if due > end:
+                    break
+                self.now = max(self.now, due)
+                self.cluster.tick(self.now)
+                continue
+            outcome = ask(
+                broker, request, version, now=self.now, arrived=arrived, kept=outcome.kept
+            )
+            self.cluster.collect(node_id, self.now)
+        self.run(max(0.0, end - self.now))
+        return outcome
+
     def produce(self, key: TopicIdPartition, number: int, *, to: int, acks=-1, wait=0.0):
-        """Write a record; return the outcome after a while, or None if there is none yet."""
-        replicas = self.cluster.nodes[to].replicas
-        batch = memoryview(bytearray(plain_batch([PlainRecord(timestamp=number)])))
-        result = replicas.append(key, batch, decode_header(batch), acks=acks, now=self.now)
-        term = replicas.find(key).term
-        self.cluster.collect(to, self.now)
-        self.run(wait)
-        if acks != ACKS_ALL:
-            return ErrorCode.NONE
-        return replicas.check_replicated(key, result.last_offset + 1, term)
+        """Write a record; return the error code, or None if there is no response in time."""
+        data = PartitionProduceData(
+            index=key.partition, records=plain_batch([PlainRecord(timestamp=number)])
+        )
+        topic = TopicProduceData(topic_id=key.topic_id, partition_data=(data,))
+        request = ProduceRequest(acks=acks, timeout_ms=5000, topic_data=(topic,))
+        response = self.ask(to, request, wait=wait)
+        if isinstance(response, Delayed):
+            return None
+        return response.responses[0].partition_responses[0].error_code
+
+    def fetch(self, key: TopicIdPartition, *, at: int):
+        """Return what a consumer gets of a partition from the beginning."""
+        partition = FetchPartition(
+            partition=key.partition, fetch_offset=0, partition_max_bytes=1 << 20
+        )
+        topic = FetchTopic(topic_id=key.topic_id, partitions=(partition,))
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=1, session_epoch=FINAL_EPOCH, topics=(topic,)
+        )
+        return self.ask(at, request).responses[0].partitions[0]
+
+    def high_watermark(self, key: TopicIdPartition, node_id: int) -> int:
+        """Return up to where consumers of a replica see its records."""
+        return self.fetch(key, at=node_id).high_watermark
 
     def records(self, key: TopicIdPartition, node_id: int) -> list[int]:
         """Return the records in the log of a replica."""
         log = self.cluster.nodes[node_id].replicas.log(key)
         return records_of(log, log.log_start_offset, log.log_end_offset)
-
-    def high_watermark(self, key: TopicIdPartition, node_id: int) -> int:
-        """Return up to where consumers of a replica see its records."""
-        return self.cluster.nodes[node_id].replicas.find(key).log.high_watermark

@@ -7,8 +7,11 @@ import pytest
 from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import BrokerState
 from spark_kafka_sink.devbroker.metadata.envelope import ForwardedRequest
 from spark_kafka_sink.devbroker.metadata.records import NO_LEADER
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest
+from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.devbroker.replication.local_cluster import LocalCluster
 
 
@@ -83,15 +86,16 @@ def test_a_follower_that_is_cut_off_leaves_the_isr(cluster, key):
     follower = followers(cluster, key)[0]
     for node_id in cluster.node_ids:
         cluster.cluster.cut(node_id, follower)
-    assert cluster.produce(key, 8, to=leader, wait=5.0) is None
+    assert cluster.produce(key, 8, to=leader, wait=4.0) is None
+    assert ErrorCode.REQUEST_TIMED_OUT == cluster.produce(key, 9, to=leader, wait=5.0)
     assert 1 == cluster.high_watermark(key, leader)
     cluster.run(50.0)
     assert follower not in cluster.partition(key, leader).isr
-    assert 2 == cluster.high_watermark(key, leader)
+    assert 3 == cluster.high_watermark(key, leader)
     cluster.cluster.heal()
     cluster.run(15.0)
     assert follower in cluster.partition(key, leader).isr
-    assert [7, 8] == cluster.records(key, follower)
+    assert [7, 8, 9] == cluster.records(key, follower)
 
 
 def test_a_record_with_acks_1_may_be_lost(cluster, key):
@@ -106,6 +110,58 @@ def test_a_record_with_acks_1_may_be_lost(cluster, key):
     cluster.start(leader)
     cluster.run(15.0)
     assert {(7,)} == {tuple(cluster.records(key, each)) for each in cluster.node_ids}
+
+
+def test_a_consumer_may_read_from_any_replica(cluster, key):
+    """A follower learns with its next fetch what is committed."""
+    cluster.run(1.0)
+    for node_id in cluster.node_ids:
+        data = cluster.fetch(key, at=node_id)
+        assert (ErrorCode.NONE, 1) == (data.error_code, data.high_watermark)
+        assert len(data.records) > 0
+
+
+def metadata(cluster, node_id):
+    request = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
+    return cluster.ask(node_id, request)
+
+
+def test_clients_learn_from_any_broker_who_leads(cluster, key):
+    """And the addresses of the brokers that run, and who is the controller."""
+    partition = cluster.partition(key)
+    for node_id in cluster.node_ids:
+        response = metadata(cluster, node_id)
+        assert cluster.cluster.quorum.controller_id == response.controller_id
+        assert {each: 9000 + each for each in cluster.node_ids} == {
+            each.node_id: each.port for each in response.brokers
+        }
+        (found,) = response.topics[0].partitions
+        assert (partition.leader, partition.leader_epoch) == (found.leader_id, found.leader_epoch)
+        assert (partition.replicas, partition.isr) == (found.replica_nodes, found.isr_nodes)
+    stopped = followers(cluster, key)[0]
+    cluster.kill(stopped)
+    cluster.run(12.0)
+    response = metadata(cluster, partition.leader)
+    assert stopped not in {each.node_id for each in response.brokers}
+    assert (stopped,) == response.topics[0].partitions[0].offline_replicas
+
+
+def test_a_write_that_waits_ends_with_the_topic(cluster, key):
+    """Its records are gone with it."""
+    leader = cluster.partition(key).leader
+    for follower in followers(cluster, key):
+        cluster.cluster.cut(leader, follower)
+    broker = cluster.brokers[leader]
+    assert cluster.produce(key, 8, to=leader) is None
+    broker.cluster.take_changed()
+    topic = DeleteTopicState(topic_id=key.topic_id)
+    cluster.cluster.heal()
+    request = ForwardedRequest(
+        request=DeleteTopicsRequest(topics=(topic,), timeout_ms=1000), version=6
+    )
+    cluster.cluster.forward(leader, request, [].append, cluster.now)
+    assert {TopicPartition("t", 0)} <= broker.cluster.take_changed()
+    assert [] == broker.cluster.topics
 
 
 def test_metadata_may_be_old(cluster):
