@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER, Envelope
 from spark_kafka_sink.devbroker.metadata.records import (
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 _UNKNOWN_OFFSET = -1
-_NEVER = float("inf")
 #: How long to wait before the controller is asked again.
 _CONTROLLER_BACKOFF = 0.05
 #: Settings that concern the controller and not the logs.
@@ -141,7 +141,7 @@ class ReplicaManager:
         self._proposing: dict[TopicIdPartition, None] = {}
         self._proposed: dict[TopicIdPartition, IsrProposal] = {}
         self._proposal_id: int | None = None
-        self._proposal_expires_at = _NEVER
+        self._proposal_expires_at = NEVER
         self._propose_at = 0.0
         self._next_isr_check = 0.0
         self._next_checkpoint = 0.0
@@ -166,9 +166,9 @@ class ReplicaManager:
             self._next_isr_check,
             self._next_checkpoint,
             self._proposal_expires_at,
-            self._propose_at if self._proposing and self._proposal_id is None else _NEVER,
-            min((each.deadline for each in self._fetchers.values()), default=_NEVER),
-            min((each.deadline for each in self._waiting.values()), default=_NEVER),
+            self._propose_at if self._proposing and self._proposal_id is None else NEVER,
+            min((each.deadline for each in self._fetchers.values()), default=NEVER),
+            min((each.deadline for each in self._waiting.values()), default=NEVER),
         )
 
     # Metadata.
@@ -440,7 +440,7 @@ class ReplicaManager:
                 self._note(key, leader)
         self._proposed.clear()
         self._proposal_id = None
-        self._proposal_expires_at = _NEVER
+        self._proposal_expires_at = NEVER
         self._propose_at = now + backoff
 
     # What the handlers of this broker ask.
