@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / ".cache" / "matrix"
 SMOKE = ROOT / "tests" / "matrix_smoke.py"
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PYSPARKS = ("4.0", "4.1", "4.2", "4.3")
 UV = str(Path(sys.executable).with_name("uv"))
 #: How long the tests of one combination may take, in seconds.

@@ -164,7 +164,10 @@ def test_the_bill_of_materials_lists_what_was_installed():
     [
         ("License-Expression: MIT OR Apache-2.0\nLicense: other\n", "MIT OR Apache-2.0"),
         ("License: BSD\nClassifier: License :: OSI Approved :: MIT License\n", "BSD"),
-        (f"License: {'x' * 40}\nClassifier: License :: OSI Approved :: MIT License\n", "MIT License"),
+        (
+            f"License: {'x' * 40}\nClassifier: License :: OSI Approved :: MIT License\n",
+            "MIT License",
+        ),
         ("", ""),
     ],
 )
