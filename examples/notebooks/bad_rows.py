@@ -5,8 +5,8 @@
 # restart, until somebody deploys code. Here they become dead letters, in the same transactions as
 # the good rows. Then a dry run shows them before anything is written.
 #
-# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
-# own folder, where `log4j2.properties` is.
+# Besides the package, this notebook needs `pip install jupyterlab "pandas<3" matplotlib`. Run
+# it in its own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink.testing import DevBroker

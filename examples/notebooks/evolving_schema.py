@@ -5,8 +5,8 @@
 # structs. Then the shop adds a field. Nothing is lost and nothing deployed: the stream asks for a
 # restart, and reads the new field from then on.
 #
-# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it
-# in its own folder, where `log4j2.properties` is.
+# Besides the package, this notebook needs `pip install jupyterlab "pandas<3" matplotlib`. Run
+# it in its own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink.testing import DevBroker

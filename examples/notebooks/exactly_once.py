@@ -5,8 +5,8 @@
 # the other exactly once. The job is killed at the worst moment and restarted. Then every number is
 # counted.
 #
-# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
-# own folder, where `log4j2.properties` is.
+# Besides the package, this notebook needs `pip install jupyterlab "pandas<3" matplotlib`. Run
+# it in its own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink import KafkaProducer

@@ -4,8 +4,8 @@
 # There is no Kafka to install: the package has a broker of its own for notebooks and tests. This
 # notebook starts it, writes a DataFrame to a topic, looks at what arrived, and reads it back.
 #
-# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
-# own folder, where `log4j2.properties` is.
+# Besides the package, this notebook needs `pip install jupyterlab "pandas<3" matplotlib`. Run
+# it in its own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink.testing import DevBroker

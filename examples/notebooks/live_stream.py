@@ -4,8 +4,8 @@
 # A shop sends clicks, and a stream copies them while a chart follows its rows, its speed and its
 # lag. The stream is stopped midway and resumed. In the end every click is counted.
 #
-# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
-# own folder, where `log4j2.properties` is.
+# Besides the package, this notebook needs `pip install jupyterlab "pandas<3" matplotlib`. Run
+# it in its own folder, where `log4j2.properties` is.
 
 # %%
 from spark_kafka_sink.testing import DevBroker

@@ -4,8 +4,8 @@
 # This notebook shows the errors that you may see, the report of a write, and what to do about a job
 # that was killed in the middle of a transaction.
 #
-# Besides the package, this notebook needs `pip install jupyterlab pandas matplotlib`. Run it in its
-# own folder, where `log4j2.properties` is.
+# Besides the package, this notebook needs `pip install jupyterlab "pandas<3" matplotlib`. Run
+# it in its own folder, where `log4j2.properties` is.
 
 # %%
 from pyspark.sql import DataFrame, SparkSession

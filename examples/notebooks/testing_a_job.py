@@ -5,8 +5,8 @@
 # milliseconds: no Docker, no JVM, nothing to configure. This notebook tests a small job, and then
 # makes the broker fail on purpose.
 #
-# Besides the package, it needs `pip install jupyterlab pandas matplotlib pytest`. Run it in its own
-# folder, where `log4j2.properties` is.
+# Besides the package, it needs `pip install jupyterlab "pandas<3" matplotlib pytest`. Run it in
+# its own folder, where `log4j2.properties` is.
 
 # %% [markdown]
 # ## A job and its tests
