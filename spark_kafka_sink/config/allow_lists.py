@@ -49,7 +49,8 @@ LOGIN_MODULES: Final = f"{_PREFIX}LOGIN_MODULES"
 #: Plug-ins, as `package.module:attribute`; an exact match.
 PLUGINS: Final = f"{_PREFIX}PLUGINS"
 
-#: The directory in which each descriptor of this process is a link to its file.
+#: The directory in which each descriptor of this process is a link to its file. Only Linux has it:
+#: elsewhere a list of paths allows none, since what is opened could not be checked.
 _DESCRIPTORS: Final = "/proc/self/fd"
 _NOTHING: Final = "none"
 _KAFKAS_PROVIDERS: Final[Mapping[str, str]] = {
@@ -104,6 +105,8 @@ class AllowLists:
         allowed = self._entries(PATHS)
         if allowed is None:
             return
+        if not Path(_DESCRIPTORS).is_dir():
+            raise NotAllowedError(f"{PATHS} needs {_DESCRIPTORS}, which this system does not have")
         if not all(Path(entry).is_absolute() for entry in allowed):
             raise NotAllowedError(f"{PATHS} must list absolute paths")
         real_path = Path(os.path.realpath(path))
@@ -184,6 +187,11 @@ def pinned_target(path: Path) -> Iterator[Path]:
     if not lists.restricts_paths:
         yield path
         return
+    try:
+        # By its name first, as in `_opened`.
+        lists.check_path(str(path))
+    except NotAllowedError as error:
+        raise PermissionError(errno.EACCES, str(error)) from None
     descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lists.check_opened(descriptor, path.name)

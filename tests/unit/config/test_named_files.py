@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_sink.config import allow_lists
 from spark_kafka_sink.config.allow_lists import (
     MAX_BYTES,
     PATHS,
@@ -173,6 +174,19 @@ def test_an_error_shows_the_path_that_was_given(restricted):
         caught.value.errno,
         caught.value.filename,
     )
+
+
+def test_a_list_allows_nothing_on_a_system_that_cannot_check_open_files(restricted, monkeypatch):
+    """Without /proc nothing is opened, instead of a file that a link may have been changed to."""
+    monkeypatch.setattr(allow_lists, "_DESCRIPTORS", "/none/self/fd")
+    reason = f"{PATHS} needs /none/self/fd, which this system does not have"
+
+    assert reason == problem(restricted.allowed / "file")
+    with (
+        pytest.raises(PermissionError, match=reason),
+        pinned_target(restricted.allowed / "new"),
+    ):
+        raise AssertionError
 
 
 def test_paths_remain_as_they_are_without_a_list(tmp_path):
