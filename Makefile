@@ -51,9 +51,9 @@ SLOW_FOLDERS := tests/kafka tests/model tests/platforms tests/spark
 QUICK_SPARK := .venv/quick-spark
 SPARK_CLASSES := $(QUICK_SPARK)/classes.jsa
 QUICK_JAVA := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
-test notebooks: export SPARK_HOME := $(CURDIR)/$(QUICK_SPARK)
-test notebooks: export SPARK_LAUNCHER_OPTS ?= $(QUICK_JAVA)
-test notebooks: export SPARK_SUBMIT_OPTS ?= $(QUICK_JAVA) \
+test test-kafka notebooks: export SPARK_HOME := $(CURDIR)/$(QUICK_SPARK)
+test test-kafka notebooks: export SPARK_LAUNCHER_OPTS ?= $(QUICK_JAVA)
+test test-kafka notebooks: export SPARK_SUBMIT_OPTS ?= $(QUICK_JAVA) \
   -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
 
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME &&
@@ -157,6 +157,11 @@ test: $(SPARK_CLASSES) test-requirements ## Run all tests but those of make soak
 	echo "Tests, 2 of 3: $$second"; \
 	echo "Tests, 3 of 3: $$third"; \
 	[ "$$first$$second$$third" = passedpassedpassed ]
+
+.PHONY: test-kafka
+test-kafka: export ONLY_KAFKA := $(KAFKA)
+test-kafka: $(SPARK_CLASSES) test-requirements ## Run the tests on real Kafka on one version (KAFKA=4.3.1), instead of the newest and the oldest
+	@$(WITH_JAVA) $(PYTEST_SLOW) tests/kafka $(PYTEST_ARGS)
 
 # After an audit in the same run, since it installs packages.
 .PHONY: test-requirements

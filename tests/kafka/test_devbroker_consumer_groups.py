@@ -1,4 +1,4 @@
-"""Groups of the new consumer protocol (KIP-848): the embedded broker and Apache Kafka 4.3.1.
+"""Groups of the new consumer protocol (KIP-848): the embedded broker and the newest Apache Kafka.
 
 The method is that of test_devbroker_groups: each scenario sends the same requests to both, and
 records what matters in the answers. Members create their ids, so these are equal; topic ids are
@@ -38,7 +38,7 @@ from tests.support.devbroker.group_client import (
     leave_request,
     sync_request,
 )
-from tests.support.kafka.kafka_files import KAFKA_4
+from tests.support.kafka.kafka_files import KAFKA_4, is_older
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.kafka.real_kafka import start_kafka
 from tests.support.network.raw_client import RawClient
@@ -458,10 +458,20 @@ def kafka_with_groups():
         yield kafka
 
 
+def as_since_4_4(note):
+    """Return what the newest Kafka says of a group without members: its assignment is not old."""
+    match note:
+        case (what, code, "Empty", epoch, _, *others):
+            return (what, code, "Empty", epoch, epoch, *others)
+    return note
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_members_get_the_same_answers_as_from_kafka(kafka_with_groups, scenario):
     """Kafka and the embedded broker give the same answers to the same requests."""
     expected = observe(scenario, int(kafka_with_groups.bootstrap_servers.rpartition(":")[2]))
+    if is_older(KAFKA_4, "4.4"):
+        expected = [as_since_4_4(note) for note in expected]
 
     with DevBroker(**DEVBROKER_SETTINGS) as devbroker:
         actual = observe(scenario, devbroker.port)

@@ -1,4 +1,4 @@
-"""`pykafka-groups` beside Kafka's own kafka-consumer-groups.sh, on Apache Kafka 4.3.1."""
+"""`pykafka-groups` beside Kafka's own kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 

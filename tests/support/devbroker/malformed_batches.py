@@ -1,8 +1,8 @@
 """Record batches with errors that a checksum does not reveal, and the answers of Kafka to them.
 
 All have the right checksum. `MALFORMED` has them in groups, by what is wrong, with the error codes
-of Kafka 4.4.0. Those of 3.9.1 are the same, but for `REFUSED_SINCE_4_4`. NONE is the answer to
-batches that are well-formed, and to malformed ones that Kafka accepts.
+of Kafka 4.4.0. Those of 4.3.1 and 3.9.1 are the same, but for `REFUSED_SINCE_4_4`. NONE is the
+answer to batches that are well-formed, and to malformed ones that Kafka accepts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RECORD = PlainRecord(b"value", b"key", 0, ((b"h", b"1"),))
 #: Two varints that end too late: the second has bits beyond those of an int.
 _ENDLESS, _OVERLONG = b"\x80" * 11, b"\x80\x80\x80\x80\x7f"
 _MAX_INT = 2**31 - 1
-#: What Kafka 3.9 accepts in a compressed batch.
+#: What older versions accept in a compressed batch.
 REFUSED_SINCE_4_4 = ("a record of length -1", "a record of the greatest length")
 
 

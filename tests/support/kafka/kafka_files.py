@@ -27,7 +27,10 @@ from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KAFKA_4 = "4.4.0"
+#: The only version to test on, if the environment has it: see `make test-kafka`.
+ONLY_KAFKA = os.environ.get("ONLY_KAFKA", "")
+#: The newest version.
+KAFKA_4 = ONLY_KAFKA or "4.4.0"
 KAFKA_3 = "3.9.1"
 
 #: The longest time between two messages of Maven, which has one for each file; by itself, it waits
@@ -37,6 +40,15 @@ _LOCK = Path(__file__).with_name("jars.lock")
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 # Kafka 4 includes no slf4j binding; without one, a failing broker would log nothing.
 _LOGGING = {"4": "org.slf4j:slf4j-simple:1.7.36"}
+
+
+def is_older(version: str, than: str) -> bool:
+    """Return whether a version of Kafka is older than another one; "given" is not."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(number) for number in text.split(".")]
+
+    return version[0].isdigit() and numbers(version) < numbers(than)
 
 
 @cache

@@ -22,7 +22,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.support.kafka.kafka_docker import DockerNodes
-from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4, ONLY_KAFKA
 from tests.support.kafka.kafka_process import wait_for_answer
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 from tests.support.kafka.process_nodes import ProcessNodes
@@ -370,8 +370,10 @@ def start_kafka(
 
 
 def tested_versions() -> list[str]:
-    """Return the versions on which tests run: each supported one, or the given cluster's."""
-    return [GIVEN] if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") else [KAFKA_4, KAFKA_3]
+    """Return the versions on which tests run: the newest and the oldest, or a given one."""
+    if os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        return [GIVEN]
+    return [ONLY_KAFKA] if ONLY_KAFKA else [KAFKA_4, KAFKA_3]
 
 
 def given_kafka() -> KafkaCluster | None:

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from tests.support.kafka.kafka_files import copy_with_maven
+from tests.support.kafka.kafka_files import copy_with_maven, is_older
 from tests.support.kafka.kafka_unavailable import KafkaUnavailableError
 
 # A stand-in for Maven that writes a jar to the output directory and exits as configured.
@@ -77,3 +77,10 @@ def test_missing_maven_is_the_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KafkaUnavailableError, match="not installed"):
         copy_with_maven(["g:a:1"], tmp_path / "cache" / "1")
+
+
+def test_versions_are_compared_by_their_numbers():
+    """A version is not compared as text, and a cluster that was given has none."""
+    versions = ["3.9.1", "4.3.1", "4.4.0", "4.10.0", "given"]
+
+    assert ["3.9.1", "4.3.1"] == [version for version in versions if is_older(version, "4.4")]
