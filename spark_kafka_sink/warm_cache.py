@@ -41,6 +41,7 @@ _MODULES: Final = (
     "formats.json.decode_kernel",
     "formats.json.encode_kernel",
     "record.kernel.decode_kernel",
+    "record.kernel.divide_kernel",
     "record.kernel.kernel",
     "record.kernel.kernel_objects",
     "record.kernel.take_kernel",

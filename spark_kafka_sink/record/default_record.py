@@ -10,14 +10,13 @@ does this module. A number that is longer than that, or does not fit its type, i
 
 from __future__ import annotations
 
-import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import Buffer
 
@@ -143,32 +142,12 @@ def split_payload(
     return parts
 
 
-def divide_payload(
-    payload: Buffer, *, record_count: int, base_timestamp: int, taken: Container[int]
-) -> tuple[PayloadPart, PayloadPart]:
-    """Divide `payload`, the uncompressed records of a batch, into two: the `taken` ones, the rest.
-
-    `taken` has indexes of records. As with `split_payload`, offsets and timestamps are rewritten,
-    and the order remains. A part may have no records.
-
-    Raises CorruptRecordError if the payload is malformed or has another number of records.
-    """
-    parts = _OpenPart(), _OpenPart()
-    for index, record in enumerate(_records(bytes(payload), record_count, base_timestamp)):
-        parts[index not in taken].append(record)
-    return parts[0].finish(), parts[1].finish()
-
-
 class _OpenPart:
     def __init__(self) -> None:
         self._payload = bytearray()
         self._base_timestamp = 0
         self._max_timestamp = 0
         self.record_count = 0
-
-    def append(self, record: _SplitRecord) -> None:
-        """Append a record."""
-        self.try_append(record, sys.maxsize)
 
     def try_append(self, record: _SplitRecord, max_bytes: int) -> bool:
         """Append a record and return True, if there is room or if it is the first record."""

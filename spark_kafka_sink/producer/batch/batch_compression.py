@@ -22,7 +22,7 @@ from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.network.daemon_thread import is_exiting
 from spark_kafka_sink.producer.batch.producer_batch import KnownRows, ProducerBatch, empty_header
 from spark_kafka_sink.record.compression import CompressionType, Compressor, decompress
-from spark_kafka_sink.record.default_record import PayloadPart, divide_payload, split_payload
+from spark_kafka_sink.record.default_record import PayloadPart, split_payload
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
@@ -217,6 +217,9 @@ class BatchCompression:
         rows = None if batch.rows is None else batch.rows.numbers(batch.record_count)
         if rows is None:
             return None
+        # It is seldom needed.
+        from spark_kafka_sink.record.kernel.divide_kernel import divide_payload  # noqa: PLC0415
+
         out, rest = divide_payload(
             decompress(batch.compression, batch.payload, MAX_UNCOMPRESSED_BYTES),
             record_count=batch.record_count,

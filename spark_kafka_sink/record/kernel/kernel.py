@@ -37,10 +37,9 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     move_8_bytes,
     move_16_bytes,
     move_byte,
-    significant_bits,
     store_uint8,
 )
-from spark_kafka_sink.record.kernel.kernel_varint import write_varint
+from spark_kafka_sink.record.kernel.kernel_varint import varint_bytes, write_varint, zigzag
 from spark_kafka_sink.record.kernel.key_sample import (
     NO_SAMPLE,
     NO_SEEDS,
@@ -155,17 +154,6 @@ def _is_null(validity: int, bit: int) -> bool:
     return validity != 0 and not (load_uint8(validity + (bit >> 3)) >> (bit & 7)) & 1
 
 
-@kernel_part
-def _zigzag(number: int) -> int:
-    return (number << 1) ^ (number >> 63)
-
-
-@kernel_part
-def _varint_bytes(zigzagged: int) -> int:
-    """Return the size of a variable-length number in bytes."""
-    return (significant_bits(zigzagged | 1) * 37 + 222) >> 8
-
-
 class _Strings(NamedTuple):
     """The addresses of a column of byte strings; the compiler keeps them in registers."""
 
@@ -191,7 +179,7 @@ def _address(column: _Strings, index: int) -> int:
 @kernel_part
 def _field_bytes(length: int) -> int:
     """Return the size of a field in bytes: its length, -1 for null, followed by its content."""
-    return _varint_bytes(_zigzag(length)) + max(length, 0)
+    return varint_bytes(zigzag(length)) + max(length, 0)
 
 
 @kernel_part
@@ -215,7 +203,7 @@ def _copy_field(target: int, source: int, count: int) -> None:
 
 @kernel_part
 def _write_field(target: int, column: _Strings, index: int, length: int) -> int:
-    target = write_varint(target, _zigzag(length))
+    target = write_varint(target, zigzag(length))
     if length > 0:
         _copy_field(target, _address(column, index), length)
         target += length
@@ -365,7 +353,7 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
         if timestamp == NULL_TIMESTAMP:
             timestamp = now_ms
         offset_delta = slot.record_count
-        timestamp_delta = _zigzag(timestamp - slot.base_timestamp) if offset_delta else 0
+        timestamp_delta = zigzag(timestamp - slot.base_timestamp) if offset_delta else 0
         key_length, value_length = _length(keys, row), _length(values, row)
         # The attributes, which are 0, and the number of headers take one byte each.
         content_bytes = 2 + _field_bytes(key_length) + _field_bytes(value_length)
@@ -382,14 +370,12 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
                 header_count += load_int32(encoded_counts + 4 * row)
                 encoded_bytes = _length(encoded, row)
                 content_bytes += encoded_bytes
-            content_bytes += _varint_bytes(header_count << 1) - 1
-        body_bytes = (
-            content_bytes + _varint_bytes(timestamp_delta) + _varint_bytes(offset_delta << 1)
-        )
-        record_bytes = _varint_bytes(body_bytes << 1) + body_bytes
+            content_bytes += varint_bytes(header_count << 1) - 1
+        body_bytes = content_bytes + varint_bytes(timestamp_delta) + varint_bytes(offset_delta << 1)
+        record_bytes = varint_bytes(body_bytes << 1) + body_bytes
         if record_bytes > max_record_bytes:
             # Both deltas of a batch's first record are 0 and take one byte each.
-            bytes_if_first = _varint_bytes((content_bytes + 2) << 1) + content_bytes + 2
+            bytes_if_first = varint_bytes((content_bytes + 2) << 1) + content_bytes + 2
             if bytes_if_first > max_record_bytes:
                 return row, _RECORD_TOO_LARGE, slot_index, bytes_if_first
         position = slot.position

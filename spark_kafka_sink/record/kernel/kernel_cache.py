@@ -70,6 +70,7 @@ _KERNEL_SOURCES: Final = (
     "record/kernel/decode_kernel.py",
     "record/kernel/decode_records.py",
     "record/kernel/decode_state.py",
+    "record/kernel/divide_kernel.py",
     "record/kernel/kernel.py",
     "record/kernel/kernel_compiler.py",
     "record/kernel/kernel_crc32c.py",

@@ -10,6 +10,7 @@ from spark_kafka_sink.record.kernel.kernel_support import (
     kernel_part,
     load_byte,
     move_16_bytes,
+    significant_bits,
     store_uint8,
 )
 
@@ -42,6 +43,18 @@ def read_varint(position: int, end: int, bits: int) -> tuple[int, int]:
         if byte < 0x80:  # noqa: PLR2004
             return (byte >> 1) ^ -(byte & 1), position + 1
     return _read_long_varint(position, end, bits)
+
+
+@kernel_part
+def zigzag(number: int) -> int:
+    """Return the unsigned number as which a signed one is written."""
+    return (number << 1) ^ (number >> 63)
+
+
+@kernel_part
+def varint_bytes(zigzagged: int) -> int:
+    """Return the size of a variable-length number in bytes."""
+    return (significant_bits(zigzagged | 1) * 37 + 222) >> 8
 
 
 @kernel_part

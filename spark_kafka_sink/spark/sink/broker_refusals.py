@@ -1,7 +1,7 @@
 """The rows that a broker refused, for the dead letters of a task.
 
 Nothing else has these rows any more: their columns are read from the records that were sent. That
-creates objects for each of them, as sending the others of their batches again did.
+creates objects for each of them, as the broker's answer did, which names them one by one.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from hypothesis import strategies as st
 
 from spark_kafka_sink.record.columns import (
     NULL_TIMESTAMP,
@@ -21,16 +22,30 @@ from spark_kafka_sink.record.kernel.kernel import (
     append_rows,
 )
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, write_header
+from tests.support.record.plain_batches import PlainRecord
 from tests.support.record.record_columns import bytes_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support.record.plain_batches import PlainRecord
-
 #: The byte behind every slot's limit, which reveals writes beyond the limit.
 GUARD = 0xA5
 GUARD_BYTES = 64
+#: Records of one batch, at least one; for properties.
+RECORDS = st.lists(
+    st.builds(
+        PlainRecord,
+        value=st.none() | st.binary(max_size=300),
+        key=st.none() | st.binary(max_size=20),
+        timestamp=st.integers(0, 2**45),
+        headers=st.lists(
+            st.tuples(st.text(max_size=5).map(str.encode), st.none() | st.binary(max_size=5)),
+            max_size=2,
+        ).map(tuple),
+    ),
+    min_size=1,
+    max_size=80,
+)
 
 
 class Slots:

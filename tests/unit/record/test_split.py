@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,28 +9,9 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import CorruptRecordError
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
-from spark_kafka_sink.record.default_record import (
-    PayloadPart,
-    divide_payload,
-    split_payload,
-)
-from tests.support.record.kernel_batches import Written, columns_of, write_records
+from spark_kafka_sink.record.default_record import split_payload
+from tests.support.record.kernel_batches import RECORDS, Written, columns_of, write_records
 from tests.support.record.plain_batches import PlainRecord
-
-RECORDS = st.lists(
-    st.builds(
-        PlainRecord,
-        value=st.none() | st.binary(max_size=300),
-        key=st.none() | st.binary(max_size=20),
-        timestamp=st.integers(0, 2**45),
-        headers=st.lists(
-            st.tuples(st.text(max_size=5).map(str.encode), st.none() | st.binary(max_size=5)),
-            max_size=2,
-        ).map(tuple),
-    ),
-    min_size=1,
-    max_size=80,
-)
 
 
 def split(written: Written, max_bytes: int) -> list[Written]:
@@ -128,23 +107,3 @@ def test_a_negative_length_is_corrupt():
     written = write_records(columns_of([PlainRecord()]))
     with pytest.raises(CorruptRecordError, match="does not fit"):
         split(written._replace(payload=b"\x01" + written.payload[1:]), 10)
-
-
-def test_a_payload_is_divided_into_two_batches():
-    """Each record is in one of them, in order, with its content and its timestamp."""
-    rows = [PlainRecord(value=bytes([n]), timestamp=[3, 1, 4, 1][n]) for n in range(4)]
-    written = write_records(columns_of(rows))
-    for mask in product((True, False), repeat=4):
-        parts = divide_payload(
-            written.payload,
-            record_count=4,
-            base_timestamp=written.base_timestamp,
-            taken={n for n in range(4) if mask[n]},
-        )
-        for part, is_taken in zip(parts, (True, False), strict=True):
-            chosen = [row for row, is_in in zip(rows, mask, strict=True) if is_in is is_taken]
-            assert len(chosen) == part.record_count
-            if chosen:
-                expected = write_records(columns_of(chosen))
-                found = part._replace(payload=bytes(part.payload))
-                assert PayloadPart(expected.payload, len(expected.payload), *expected[1:]) == found

@@ -21,7 +21,7 @@ PACKAGE = Path(spark_kafka_sink.__file__).parent
 NOWHERE = "/dev/null/nowhere"
 TIMEOUT = 600
 #: How many kernels the command compiles.
-KERNELS = 18
+KERNELS = 19
 #: How a process that writes, reads and validates got its kernels.
 USE_ALL = """
 import spark_kafka_sink.formats.avro.decode_kernel
@@ -30,7 +30,7 @@ import spark_kafka_sink.formats.json.decode_kernel
 import spark_kafka_sink.formats.json.encode_kernel
 from spark_kafka_sink.record.kernel import kernel_support
 from spark_kafka_sink.record.kernel import decode_kernel, kernel, kernel_objects, validate_kernel
-from spark_kafka_sink.record.kernel import take_kernel, view_kernel
+from spark_kafka_sink.record.kernel import divide_kernel, take_kernel, view_kernel
 print([kernel.was_compiled for kernel in kernel_support.KERNELS])
 """
 
