@@ -130,7 +130,13 @@ class ThreadedCore(ProducerCore):
 
     def await_topics(self, topics: Iterable[str], give_up_at: float) -> list[int]:
         """Return the partition counts of topics; see `await_partition`."""
-        return [self.await_partition(topic, give_up_at=give_up_at) for topic in topics]
+        names = list(topics)
+        # The first wait asks for all that are not known.
+        counts = [self.known_partitions(name) for name in names]
+        return [
+            count or self.await_partition(name, give_up_at=give_up_at)
+            for name, count in zip(names, counts, strict=True)
+        ]
 
     def await_partition(
         self, topic: str, partition: int | None = None, *, give_up_at: float | None = None

@@ -6,7 +6,8 @@
   it in headers: those of Kafka Connect's dead letters (`DeadLetterQueueReporter`), as far as they
   mean something here, and some of our own.
 - A topic in the column that does not exist costs max.block.ms once in a process. Later tasks only
-  look whether it has been created.
+  look whether it has been created. So does the same task for other names, unless brokers may create
+  topics: one wait shows that the cluster answers, and that the column has wrong names.
 
 No Python objects are created per row, good or bad; `letter_columns` builds the letters.
 """
@@ -130,9 +131,11 @@ class BadRowWriter:
         self._waiting: list[BadBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._first: list[tuple[BadRow, Place | None]] = []
-        #: Topics that do not exist, and those that this task has looked for.
+        #: Topics that do not exist, and those of which this task knows whether they do.
         self._absent: set[str] = set()
-        self._looked_for: set[str] = set()
+        self._settled: set[str] = set()
+        #: Whether this task has waited in vain for a topic that only others could create.
+        self._has_waited = False
 
     def append(
         self,
@@ -158,6 +161,8 @@ class BadRowWriter:
                     raise
                 self._remember(absent)
                 columns = self._without_absent(columns, first_row)
+        if self._topic is None:
+            self._settled.update(columns.topics)
         stop = first_row + batch.num_rows
         refusals = self.refused.between(first_row, stop)
         if refusals:
@@ -287,17 +292,18 @@ class BadRowWriter:
     # --- topics in the column that do not exist
 
     def _look_for_missing(self, columns: RecordColumns) -> None:
-        """Look whether topics that were missing earlier in this process exist by now."""
-        if self._topic is not None or not _missing:
+        """Look whether topics exist for which it is of no use to wait."""
+        if self._topic is not None or not (_missing or self._has_waited):
             return
         doubtful = {
             topic
             for topic in columns.topics
-            if self._memory_of(topic) in _missing and topic not in self._looked_for
+            if topic not in self._settled
+            and (self._has_waited or self._memory_of(topic) in _missing)
         }
         if not doubtful:
             return
-        self._looked_for |= doubtful
+        self._settled |= doubtful
         from spark_kafka_sink.admin.cluster_check import missing_topics
 
         try:
@@ -314,8 +320,9 @@ class BadRowWriter:
         return self._config.bootstrap_servers, self._config.allow_auto_create_topics, topic
 
     def _remember(self, absent: set[str]) -> None:
+        self._has_waited = not self._config.allow_auto_create_topics
         self._absent |= absent
-        self._looked_for |= absent
+        self._settled |= absent
         for topic in absent:
             _missing[self._memory_of(topic)] = None
         while len(_missing) > _MOST_MISSING:

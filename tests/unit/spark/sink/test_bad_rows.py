@@ -373,6 +373,60 @@ def test_a_topic_that_does_not_exist_is_waited_for_once(broker):
     assert ["c"] == values_of(broker, "none")
 
 
+def test_missing_topics_of_a_batch_are_waited_for_together(broker):
+    """One wait is enough for all of them, and later batches with other names wait no more."""
+    config = config_of(broker).producer
+    names = [["none", "no1", "orders", "no2"], ["no3", "none", "other"], ["no4", "orders", "no1"]]
+    first, *others = [
+        table_of([f"{batch}{row}" for row in range(len(topics))], topic=pa.array(topics))
+        for batch, topics in enumerate(names)
+    ]
+    # The other topics are known before the time passes, which it does only once.
+    known = table_of(["a", "b", "c"], topic=pa.array(["orders", None, "other"]))
+    written = write(
+        broker, known, first, *others, producers=impatient_producers(config, "none"), config=config
+    )
+    assert (5, (("topic", 8),)) == (written.rows, written.bad_rows.counts)
+    assert (["02", "21", "a"], ["12", "c"]) == tuple(
+        values_of(broker, topic) for topic in ("orders", "other")
+    )
+
+
+@pytest.mark.parametrize("may_create", [False, True])
+def test_new_topics_are_found_after_a_wait_in_vain(may_create):
+    """A task that has waited for another one finds them, and lets brokers create them."""
+    with DevBroker(topics={DLQ: 1}) as broker:
+        if not may_create:
+            broker.create_topic("new")
+        config = replace(config_of(broker).producer, allow_auto_create_topics=may_create)
+        bad_rows = BadRowWriter(
+            OnErrorOptions(ErrorLimit.parse("9"), DLQ), RowOrigin(3), config, None
+        )
+        bad_rows._remember({"never"})
+        written = write_rows(
+            table_of(["a", "b"], topic=pa.array(["new", "never"])).to_batches(),
+            producers=ProducerOfTask(config),
+            topic=None,
+            config=config,
+            bad_rows=bad_rows,
+        )
+        assert (1, 1) == (written.rows, written.bad_rows.count)
+        assert ["a"] == values_of(broker, "new")
+
+
+def test_all_topics_of_a_batch_are_asked_for_at_once(broker):
+    """A request names all of them, so that many topics do not cost a round trip each."""
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        broker.create_topic(name)
+    asked = []
+    broker.on(ApiKey.METADATA, lambda request, _: asked.append(request.topics))
+    table = table_of(names, topic=pa.array(names))
+    assert 20 == write(broker, table).rows
+    named = [{topic.name for topic in topics} for topics in asked if topics]
+    assert any(set(names) <= request for request in named)
+
+
 def test_a_topic_that_may_not_be_seen_ends_the_write(broker):
     """A row for a missing topic beside it does not make it look missing, too: it may exist."""
 
