@@ -5,8 +5,9 @@ It receives one command at a time over a pipe. At each named point of the protoc
 step of a task (in a worker) it stops, reports the point, and waits for the parent's go-ahead. It
 never exits by itself while its parent lives.
 
-A worker writes as the sink's tasks do, and one of a hundred rows has a partition that does not
-exist: it becomes a dead letter in the transaction of its task.
+A worker writes as the sink's tasks do, and one of a hundred rows is bad: it has a partition that
+does not exist, or is so old that its broker refuses it, which only the broker knows. It becomes a
+dead letter in the transaction of its task.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 
 from spark_kafka_sink.admin.driver_client import DriverClient
@@ -49,6 +51,12 @@ BEGUN, FLUSHED = "begun", "flushed"
 _MANY_ROWS = 500
 #: The rows of a task that become dead letters: 1 %.
 BAD_ROWS = slice(99, None, 100)
+_LOST_ROWS = slice(99, None, 200)
+_OLD_ROWS = slice(199, None, 200)
+#: What these rows lack, as headers of dead letters name it.
+BAD_KINDS = ("partition", "timestamp")
+#: How old a row of the data topic may be, in milliseconds.
+MOST_AGE = 86_400_000
 _NO_PARTITION = 1_000
 _TRANSACTION_TIMEOUT_MS = 600_000
 
@@ -271,7 +279,14 @@ class _StoppingProducers(ProducerOfAttempt):
 
 
 def _batch(partition: int, values: list[str]) -> pa.RecordBatch:
-    partitions = [partition] * len(values)
-    bad = range(len(values))[BAD_ROWS]
-    partitions[BAD_ROWS] = [_NO_PARTITION] * len(bad)
-    return pa.record_batch({"value": values, "partition": pa.array(partitions, pa.int32())})
+    partitions = np.full(len(values), partition, np.int32)
+    partitions[_LOST_ROWS] = _NO_PARTITION
+    timestamps = np.full(len(values), round(time.time() * 1000))
+    timestamps[_OLD_ROWS] -= 2 * MOST_AGE
+    return pa.record_batch(
+        {
+            "value": values,
+            "partition": partitions,
+            "timestamp": pa.array(timestamps, pa.timestamp("ms")),
+        }
+    )

@@ -1,16 +1,25 @@
 """A world of exactly-once writes on a real Kafka, whose processes can be killed.
 
-One of a hundred rows is bad: it must be in the topic of dead letters once, as the others must be in
-the data topic.
+One of a hundred rows is bad, some of them only for their broker: it must be in the topic of dead
+letters once, as the others must be in the data topic.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.support.exactly_once.exactly_once_processes import BAD_ROWS, Child, Workers, letters_of
+from spark_kafka_sink.consumer.read_arrow import read_arrow
+from spark_kafka_sink.spark.sink.dead_letters import OWN
+from tests.support.exactly_once.exactly_once_processes import (
+    BAD_ROWS,
+    MOST_AGE,
+    Child,
+    Workers,
+    letters_of,
+)
 from tests.support.exactly_once.exactly_once_sites import KafkaSite
 from tests.support.exactly_once.exactly_once_world import TASKS, rows, world_at
 from tests.support.faults.broker_trace import BrokerTrace
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
     from tests.support.exactly_once.exactly_once_world import World
     from tests.support.kafka.proxied_kafka import ProxiedKafka
 
+_KIND = f"{OWN}kind"
 #: Rows per task, enough for several batches.
 ROWS = 200
 
@@ -73,6 +83,22 @@ class Scene:
         read = self.world.site.read_committed
         return Seen(read(self.world.data), read(self.letters))
 
+    def letters_by_kind(self) -> Counter[str]:
+        """Count the committed dead letters by what is wrong with their rows."""
+        letters = read_arrow(
+            self.world.site.bootstrap_servers,
+            self.letters,
+            columns=["headers"],
+            include_headers=True,
+            settings={"isolation.level": "read_committed"},
+        ).read_all()
+        return Counter(
+            header["value"].decode()
+            for headers in letters["headers"].to_pylist()
+            for header in headers
+            if header["key"] == _KIND
+        )
+
     def restart_broker(self) -> None:
         """Kill the broker, and start it again."""
         (broker,) = self.kafka.cluster.brokers
@@ -95,7 +121,7 @@ class Scene:
 def scene_on(kafka: ProxiedKafka) -> Iterator[Scene]:
     """Create a scene."""
     site = KafkaSite(kafka.cluster)
-    with world_at(site) as world:
+    with world_at(site, message_timestamp_before_max_ms=str(MOST_AGE)) as world:
         site.create_topic(letters_of(world.data), TASKS)
         world.rows_per_task = ROWS
         child = Child("worker", kafka.bootstrap_servers, world.data, world.prefix)

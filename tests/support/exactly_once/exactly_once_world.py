@@ -393,14 +393,14 @@ class World:
 
 
 @contextmanager
-def world_at(site: Site) -> Iterator[World]:
-    """Yield a world with an empty ledger and a data topic of two partitions.
+def world_at(site: Site, **configs: str) -> Iterator[World]:
+    """Yield a world with an empty ledger and a data topic of two partitions with these settings.
 
     In the end, a librdkafka consumer must read the same values as `World.visible` returns.
     """
     made = World(site)
     try:
-        site.create_topic(made.data, TASKS)
+        site.create_topic(made.data, TASKS, **configs)
         made.create_ledger()
         yield made
         assert made.visible(stable=True) == site.read_committed(made.data)

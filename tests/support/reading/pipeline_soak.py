@@ -279,7 +279,7 @@ class _PipelineSoak:
         records = read_with_confluent(self._kafka.bootstrap_servers, self._copy)
         found = [(record.partition, (record.value or b"").decode()) for record in records]
         # Which ones are letters follows: all are in one of the topics, and once.
-        self._report.letters = len(self._source.numbers) // BAD_ROWS_EVERY
+        self._report.letters["partition"] = len(self._source.numbers) // BAD_ROWS_EVERY
         self._report.problems += order_problems(self._source.numbers, found)
         try:
             self._case.check(self._source.numbers)
