@@ -18,6 +18,7 @@ import logging
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -70,12 +71,15 @@ _TIMESTAMP: Final = f"{OWN}timestamp"
 #: tenth of a millisecond.
 _MOST_WAITING: Final = 1_000
 _MOST_WAITING_BYTES: Final = 16_000_000
-#: Letters of fewer bytes than this are accepted by any topic.
-_SURELY_ACCEPTED: Final = 4_096
+#: How long a process trusts what it has been told about a topic of letters, in seconds.
+_TRUST_SECONDS: Final = 300.0
 _MOST_MISSING: Final = 1_000
 #: The topics for which a task of this process has waited in vain: brokers, whether these might have
 #: created them, and name. The values mean nothing; the order is that of arrival.
 _missing: dict[tuple[object, ...], None] = {}
+#: How many bytes topics of letters accept, None if that is unknown, and until when this is trusted:
+#: by brokers and name.
+_accepted: dict[tuple[object, ...], tuple[int | None, float]] = {}
 
 
 #: Returns the partition and the offset of an acknowledged letter.
@@ -110,16 +114,15 @@ class BadRowWriter:
             (f"{OWN}query.id", origin.query_id),
             (f"{OWN}batch.id", origin.batch_id),
         ]
-        self._most_letter_bytes = min(config.max_request_size, config.buffer_memory)
-        #: Whether it is known how much the topic of the letters accepts, as far as it can be.
-        self._knows_limit = False
+        #: The most bytes of a letter without its batch, once there are letters.
+        self._most_letter_bytes: int | None = None
         dlq = options.dlq_topic
         self._builder = (
             None
             if dlq is None
             else LetterBuilder(
                 dlq,
-                self._most_bytes_for,
+                partial(self._most_bytes, dlq),
                 self._headers,
                 row=f"{OWN}row",
                 truncated=_TRUNCATED,
@@ -276,18 +279,14 @@ class BadRowWriter:
         ]
         return [Header(name, str(value).encode()) for name, value in known if value is not None]
 
-    def _most_bytes_for(self, largest: int) -> int:
-        """Return how many bytes a letter may have, where one of `largest` bytes and more waits.
-
-        A task with large letters asks once for the limit of their topic: few have any.
-        """
-        if largest > _SURELY_ACCEPTED and not self._knows_limit and self._dlq_topic is not None:
-            from spark_kafka_sink.admin.topic_settings import max_message_bytes
-
-            self._knows_limit = True
-            found = max_message_bytes(self._config, [self._dlq_topic]).values()
-            self._most_letter_bytes = min([self._most_letter_bytes, *found])
-        return self._most_letter_bytes - _OVERHEAD
+    def _most_bytes(self, topic: str) -> int:
+        """Return how many bytes a letter for a topic may have."""
+        if self._most_letter_bytes is None:
+            config = self._config
+            limits = config.max_request_size, config.buffer_memory, _accepted_bytes(config, topic)
+            known = [limit for limit in limits if limit is not None]
+            self._most_letter_bytes = min(known) - _OVERHEAD
+        return self._most_letter_bytes
 
     # --- topics in the column that do not exist
 
@@ -356,6 +355,23 @@ class BadRowWriter:
             topics=tuple(columns.topics[number] for number in kept.tolist()),
             topic_index=moved[columns.topic_index],
         )
+
+
+def _accepted_bytes(config: ProducerConfig, topic: str) -> int | None:
+    """Return max.message.bytes of a topic, None if this client cannot know it.
+
+    The first task of a process with letters asks, and then one every few minutes.
+    """
+    key = config.bootstrap_servers, topic
+    known, until = _accepted.get(key, (None, 0.0))
+    now = time.monotonic()
+    if now < until:
+        return known
+    from spark_kafka_sink.admin.topic_settings import max_message_bytes
+
+    found = max_message_bytes(config, [topic]).get(topic)
+    _accepted[key] = found, now + _TRUST_SECONDS
+    return found
 
 
 def _placed(row: BadRow, place: Place | None) -> BadRow:

@@ -256,16 +256,15 @@ class LetterBuilder:
     def __init__(
         self,
         topic: str,
-        most_bytes: Callable[[int], int],
+        most_bytes: Callable[[], int],
         headers_of: Callable[[Refusal, str | None], list[Header]],
         *,
         row: str,
         truncated: str,
         timestamp: str,
     ) -> None:
-        """Set the topic of the letters, and how many bytes each has at most.
+        """Set the topic of the letters, and what returns how many bytes each has at most.
 
-        `most_bytes` returns that for the size of the largest key, value and headers of a letter.
         `headers_of` returns the headers that say what is wrong with rows for a topic. The header
         `row` has the number of a letter's row. If something of a letter was cut, the header
         `truncated` says what. If a row is more than an hour ahead, which topics refuse by default,
@@ -300,8 +299,7 @@ class LetterBuilder:
         contents = _Contents(bad.headers(), bad.keys(), bad.values())
         sizes = contents.sizes()
         # For everything but the headers that are always there.
-        most = self._most_bytes(int(sizes.max()))
-        most -= len(self._truncated) + _HEADER_OVERHEAD + _TRUNCATED_BYTES
+        most = self._most_bytes() - len(self._truncated) + _HEADER_OVERHEAD + _TRUNCATED_BYTES
         room = most - np.array([template.size for template in templates])[template_of]
         too_large = np.flatnonzero(sizes > room)
         if too_large.size:

@@ -49,12 +49,6 @@ def broker():
         yield broker
 
 
-@pytest.fixture(autouse=True)
-def no_memory(monkeypatch):
-    """Make each test begin without topics that are known to be missing."""
-    monkeypatch.setattr(dead_letters, "_missing", {})
-
-
 def config_of(broker, **settings):
     given = {"bootstrap.servers": broker.bootstrap_servers, **settings}
     return SinkOptions.from_mapping({f"kafka.{name}": value for name, value in given.items()})

@@ -22,6 +22,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.default_record import PayloadPart, encode_record
 from spark_kafka_sink.record.refused_rows import RowErrorKind
+from spark_kafka_sink.spark.sink import dead_letters
 from spark_kafka_sink.spark.sink.broker_refusals import refused_batch
 from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
 from spark_kafka_sink.spark.sink.partition_writer import write_rows
@@ -68,6 +69,11 @@ def write(
         config=config,
         bad_rows=BadRowWriter(options, RowOrigin(3, "query", 7), config, topic),
     )
+
+
+def limit_letters(broker, most):
+    """Create the topic `letters`, which accepts batches of so many bytes."""
+    broker.create_topic("letters", configs={"max.message.bytes": str(most)})
 
 
 def keyed(keys, **columns):
@@ -152,15 +158,41 @@ def test_a_row_that_is_too_large_for_its_topic_is_set_aside(broker, codec, in_tr
     assert b"MESSAGE_TOO_LARGE" in headers["__connect.errors.exception.message"]
 
 
-def test_the_limit_of_letters_is_asked_for_once(broker):
-    """Only tasks with large letters ask."""
+def test_the_limit_of_letters_is_asked_for_once_in_a_while(broker):
+    """The first task of a process with letters asks, and others only after some minutes."""
     asked = broker.on(ApiKey.DESCRIBE_CONFIGS, lambda *_: None)
-    write(broker, keyed([None, "a"]))
+    write(broker, keyed(["b", "a"]))
     assert 0 == asked.seen
     values = [bytes(2 * LIMIT)] * 3
     settings = {"compression.type": "none"}
-    write(broker, pa.table({"value": values}), "small", rows=1, **settings)
-    assert (1, 4) == (asked.seen, len(records_of(broker, DLQ)))
+    for _ in range(2):
+        write(broker, pa.table({"value": values}), "small", rows=1, **settings)
+    assert (1, 6) == (asked.seen, len(records_of(broker, DLQ)))
+    [(key, (limit, until))] = dead_letters._accepted.items()
+    assert LIMIT == limit
+    dead_letters._accepted[key] = (limit, until - dead_letters._TRUST_SECONDS)
+    write(broker, keyed([None]))
+    assert 2 == asked.seen
+
+
+@pytest.mark.parametrize("most", [1_000, 2_000, 4_000])
+def test_a_topic_that_accepts_little_gets_short_letters(broker, most):
+    """What does not fit is cut, even of a letter that most topics accept as it is."""
+    limit_letters(broker, most)
+    table = keyed([None], value=["v" * 3_500])
+    assert 0 == write(broker, table, dlq="letters").rows
+    [letter] = records_of(broker, "letters")
+    headers = dict(letter.headers)
+    assert (b"v" * 3_500).startswith(letter.value)
+    assert most - 1_000 < len(letter.value) < most
+    assert b"value" == headers["__pykafka.errors.truncated"]
+
+
+def test_a_topic_that_accepts_no_letter_ends_the_write(broker):
+    """Headers are not cut: the error names the setting."""
+    limit_letters(broker, 300)
+    with pytest.raises(DeliveryError, match=r"letters-0 was not delivered: .* max\.message\.bytes"):
+        write(broker, keyed([None]), dlq="letters")
 
 
 def test_a_letter_that_is_refused_as_too_large_ends_the_write(broker):

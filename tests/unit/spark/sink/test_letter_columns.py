@@ -51,7 +51,7 @@ def letters_of(*batches, most_bytes=10_000, topic="t"):
     for batch in batches:
         bad.add(batch)
     builder = LetterBuilder(
-        "bad", lambda _: most_bytes, headers_of, row="row", truncated="cut", timestamp="time"
+        "bad", lambda: most_bytes, headers_of, row="row", truncated="cut", timestamp="time"
     )
     made = builder.letters(bad, NOW)
     assert (("bad",), bad.count) == (made.topics, made.num_rows)
