@@ -246,6 +246,10 @@ class BrokerView(ClusterState):
             self.nodes.setdefault(node_id, node)
             self.other_addresses.setdefault(endpoint.listener, {})[node_id] = node
 
+    def next_producer_id(self) -> int:
+        """Return a producer id that was never used before; see `ProducerIdBlocks.next_id`."""
+        return self._node.producer_ids.next_id()
+
     def take_changed(self) -> set[Hashable]:
         """Return what has changed since the last call."""
         changed = super().take_changed()

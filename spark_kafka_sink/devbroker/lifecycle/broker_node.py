@@ -25,6 +25,7 @@ from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import (
     LifecycleSettings,
 )
 from spark_kafka_sink.devbroker.lifecycle.forwarder import Forwarder, ForwardingSettings
+from spark_kafka_sink.devbroker.lifecycle.producer_ids import ProducerIdBlocks
 from spark_kafka_sink.devbroker.metadata.envelope import (
     CONTROLLER,
     Envelope,
@@ -43,6 +44,7 @@ from spark_kafka_sink.devbroker.metadata.metadata_fetcher import (
 from spark_kafka_sink.devbroker.metadata.quorum import FetchMetadataResponse
 from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
 from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
+from spark_kafka_sink.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from spark_kafka_sink.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from spark_kafka_sink.protocol.messages.broker_registration import BrokerRegistrationResponse
 
@@ -115,8 +117,11 @@ class BrokerNode:
         self.lifecycle = BrokerLifecycle(identity, settings.lifecycle)
         self._fetcher = MetadataFetcher(self.node_id, self.image, nodes, settings.metadata)
         self._forwarder = Forwarder(self.node_id, self._numbers, settings.forwarding)
+        #: The ids for idempotent and transactional producers.
+        self.producer_ids = ProducerIdBlocks(self.node_id)
         self._metadata_number = _NONE
         self._lifecycle_number = _NONE
+        self._producer_ids_number = _NONE
         #: Whether this process has read its own registration.
         self._knows_itself = False
 
@@ -127,6 +132,7 @@ class BrokerNode:
             self.lifecycle.deadline,
             self._fetcher.deadline,
             self._forwarder.deadline,
+            self.producer_ids.deadline,
             self.replicas.deadline,
             self.controller.deadline,
         )
@@ -166,6 +172,11 @@ class BrokerNode:
                     if isinstance(response, BrokerRegistrationResponse) and not response.error_code:
                         self.replicas.registered(self.lifecycle.epoch)
                 outgoing = []
+            case AllocateProducerIdsResponse() as response:
+                if envelope.correlation_id == self._producer_ids_number:
+                    self._producer_ids_number = _NONE
+                    self.producer_ids.handle(response, now)
+                outgoing = []
             case FetchMetadataResponse() as response:
                 outgoing = self._fetched(envelope, response, now)
             case ForwardedResponse() as response:
@@ -187,6 +198,9 @@ class BrokerNode:
         elif correlation_id == self._metadata_number:
             self._metadata_number = _NONE
             self._fetcher.fail(now)
+        elif correlation_id == self._producer_ids_number:
+            self._producer_ids_number = _NONE
+            self.producer_ids.fail(now)
         else:
             self._forwarder.fail(correlation_id, now)
             outgoing = self.replicas.failed(correlation_id, now)
@@ -221,6 +235,10 @@ class BrokerNode:
         if request is not None:
             self._lifecycle_number = next(self._numbers)
             outgoing.append(Envelope(self.node_id, CONTROLLER, self._lifecycle_number, request))
+        request = self.producer_ids.next_request(self.lifecycle.epoch, now)
+        if request is not None:
+            self._producer_ids_number = next(self._numbers)
+            outgoing.append(Envelope(self.node_id, CONTROLLER, self._producer_ids_number, request))
         outgoing += self._forwarder.outgoing(now)
         controller_id = self._fetcher.controller_id
         return [

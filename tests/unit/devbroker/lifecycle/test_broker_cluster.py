@@ -11,6 +11,7 @@ from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import CreateTopicsRequest
 from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.devbroker.replication.local_cluster import LocalCluster
 
@@ -207,3 +208,15 @@ def test_a_cluster_on_disk_continues_after_a_crash(tmp_path):
     assert [7] == again.records(key, partition.leader)
     assert ErrorCode.NONE == again.produce(key, 8, to=partition.leader, wait=0.1)
     again.close()
+
+
+def test_no_two_producers_have_the_same_id(cluster):
+    """Whichever broker they ask; the first one of a broker asks twice, as in Kafka."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    ids = []
+    for node_id in cluster.node_ids:
+        code = cluster.ask(node_id, request).error_code
+        assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS == code
+        ids += [cluster.ask(node_id, request).producer_id for _ in range(3)]
+    assert 9 == len(set(ids))
+    assert {0, 1, 2} == {each // 1000 for each in ids}
