@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: The broker that loses its power, if any does.
 _WITHOUT_UPS = 0
 _ON_WIRE_EVERY = 8
+#: How likely a transaction is to end between two faults, and to be committed then.
+_ENDED_EACH_TIME = 0.4
+_COMMITTED = 0.5
 
 
 class Faults(Enum):
@@ -49,6 +52,13 @@ def run_schedule(seed: int, faults: Faults = Faults.PROCESSES) -> SimulatedClust
             at = cluster.now + choose.uniform(0, 0.2)
             key, acks = choose.choice(cluster.keys), choose.choice([-1, -1, 0, 1])
             cluster.at(at, lambda key=key, acks=acks: cluster.produce(key, acks))
+        for _ in range(choose.randrange(3)):
+            at = cluster.now + choose.uniform(0, 0.2)
+            key = choose.choice(cluster.keys)
+            cluster.at(at, lambda key=key: cluster.begin_transaction(key))
+        for producer_id in list(cluster.open_transactions):
+            if choose.random() < _ENDED_EACH_TIME:
+                cluster.end_transaction(producer_id, committed=choose.random() < _COMMITTED)
         cluster.run(cluster.now + choose.choice([0.01, 0.05, 0.2, 0.5]))
     cluster.heal()
     cluster.settle()

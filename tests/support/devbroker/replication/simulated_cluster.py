@@ -10,8 +10,10 @@ After each event the cluster is checked, and `check_end` checks it once all faul
 - no two brokers lead a partition in the same epoch;
 - below their high watermarks, all replicas have the same records, and always will: so no consumer
   has seen a record that is not there later;
-- a record that was acknowledged with acks=all is committed, and is there at the end;
-- all replicas are in sync and equal in the end, and the brokers agree on the metadata.
+- a record that was acknowledged with acks=all is committed, and is there at the end; so is the end
+  of a transaction;
+- all replicas are in sync and equal in the end, also in which transactions were aborted, and none
+  is open; and the brokers agree on the metadata.
 
 `fault_schedules` has the faults, and says which of them may come together.
 """
@@ -27,6 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
 from spark_kafka_sink.devbroker.metadata.envelope import (
     Envelope,
     ForwardedRequest,
@@ -39,6 +42,7 @@ from spark_kafka_sink.devbroker.metadata.quorum import (
 )
 from spark_kafka_sink.devbroker.metadata.records import NO_LEADER, TopicIdPartition
 from spark_kafka_sink.devbroker.replication.leader_replica import ACKS_ALL
+from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from spark_kafka_sink.protocol.codec import decode, encode
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
+    from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
 
 CLIENT = -2
 PRODUCE_TIMEOUT = 0.6
@@ -77,6 +82,7 @@ _LONGEST_RECOVERY = 6.0
 #: How long a forwarded request may take, with retries, on a slow link, to a paused broker.
 _LONGEST_MOVE_REQUEST = 2.5
 _READ_ALL = 1 << 30
+_TRANSACTIONAL = 0x10
 #: Messages that stand for those of Kafka, and have no format of their own.
 _NOT_ON_WIRE = (
     FetchMetadataRequest,
@@ -98,6 +104,10 @@ class Written:
     key: TopicIdPartition
     record: int
     acks: int
+    #: The producer of the transaction that it belongs to or ends; None if there is none.
+    producer_id: int | None = None
+    #: Whether it is a marker that commits or aborts the transaction; None for a record.
+    committed: bool | None = None
     acknowledged: bool = False
 
 
@@ -136,6 +146,8 @@ class SimulatedCluster:
         #: How much longer messages take on a slow link.
         self.slow: dict[frozenset[int], float] = {}
         self.written: dict[int, Written] = {}
+        #: The producers of transactions whose markers were not acknowledged, with the partition.
+        self.open_transactions: dict[int, TopicIdPartition] = {}
         self.events = 0
         self._leaders: dict[tuple[TopicIdPartition, int], int] = {}
         #: Up to where each replica's records were compared.
@@ -367,13 +379,28 @@ class SimulatedCluster:
 
     def produce(self, key: TopicIdPartition, acks: int) -> None:
         """Write a record to the broker that some broker takes for the leader."""
+        self._write(Written(key, len(self.written) + 1, acks))
+
+    def begin_transaction(self, key: TopicIdPartition) -> None:
+        """Write the first record of a transaction, with acks=all."""
         record = len(self.written) + 1
+        if self._write(Written(key, record, ACKS_ALL, producer_id=record)):
+            self.open_transactions[record] = key
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Write the marker of a transaction, as its coordinator does until it is acknowledged."""
+        key = self.open_transactions[producer_id]
+        self._write(Written(key, len(self.written) + 1, ACKS_ALL, producer_id, committed))
+
+    def _write(self, written: Written) -> bool:
+        """Send a record, if some broker knows a leader."""
         if not self.brokers:
-            return
-        partition = self.random.choice(list(self.brokers.values())).image.find_partition(key)
+            return False
+        image = self.random.choice(list(self.brokers.values())).image
+        partition = image.find_partition(written.key)
         if partition is None or partition.leader == NO_LEADER:
-            return
-        written = self.written[record] = Written(key, record, acks)
+            return False
+        self.written[written.record] = written
         node_id = partition.leader
         receiver = self.brokers.get(node_id)
 
@@ -386,20 +413,22 @@ class SimulatedCluster:
                 self._append(receiver, written)
 
         self._later(arrive)
+        return True
 
     def _append(self, broker: BrokerNode, written: Written) -> None:
-        """Append a record as the handler of Produce requests does."""
-        batch = memoryview(bytearray(plain_batch([PlainRecord(timestamp=written.record)])))
+        """Append a record as the handlers of Produce and WriteTxnMarkers do."""
+        replicas = broker.replicas
         try:
-            appended = broker.replicas.append(
-                written.key, batch, decode_header(batch), acks=written.acks, now=self.now
-            )
+            if written.committed is None:
+                offset = _append_record(replicas, written, self.now)
+            else:
+                offset = replicas.append_marker(written.key, _marker(written), self.now)
         except RefusedError:
             return
         if written.acks == ACKS_ALL:
-            term = broker.replicas.find(written.key).term
+            term = replicas.find(written.key).term
             self._waiting[broker.node_id].append(
-                _Waiting(written, appended.first_offset, term, self.now + PRODUCE_TIMEOUT)
+                _Waiting(written, offset, term, self.now + PRODUCE_TIMEOUT)
             )
         outgoing = broker.collect(self.now)
         self._check(broker.node_id)
@@ -409,6 +438,7 @@ class SimulatedCluster:
         """Respond to the writes that are replicated by now, as the handler does."""
         if not broker.replicas.take_changed():
             return
+        self._check(broker.node_id)
         waiting, self._waiting[broker.node_id] = self._waiting[broker.node_id], []
         for each in waiting:
             code = broker.replicas.check_replicated(each.written.key, each.offset + 1, each.term)
@@ -419,6 +449,8 @@ class SimulatedCluster:
 
     def _acknowledge(self, waiting: _Waiting) -> None:
         written = waiting.written
+        if written.committed is not None and written.producer_id is not None:
+            self.open_transactions.pop(written.producer_id, None)
         if self.unclean:
             return
         written.acknowledged = True
@@ -473,6 +505,8 @@ class SimulatedCluster:
         """Wait until all is well again; raise InvariantError if that takes too long."""
         end = self.now + _LONGEST_RECOVERY
         while True:
+            for producer_id in self.open_transactions:
+                self.end_transaction(producer_id, committed=False)
             self.run(self.now + 0.5)
             try:
                 self.check_end()
@@ -502,6 +536,19 @@ class SimulatedCluster:
         contents = [records_of(log, start, log.log_end_offset) for log in logs]
         if any(content != contents[0] for content in contents):
             raise InvariantError(f"the replicas of {key} differ: {contents}")
+        aborted = [_aborted(log, start) for log in logs]
+        if any(each != aborted[0] for each in aborted):
+            raise InvariantError(f"the replicas of {key} aborted different transactions: {aborted}")
+        stable = [log.last_stable_offset for log in logs]
+        # An unclean leader may lack the marker of a transaction, which then stays open. So does one
+        # of which a follower alone has records, if the leader deletes its own at these offsets: as
+        # in Kafka, the follower does not notice that they differ.
+        expected = stable[0] if self.unclean else logs[0].log_end_offset
+        differs = start == 0 and any(each != expected for each in stable)
+        if self.open_transactions or differs:
+            raise InvariantError(
+                f"{key} is stable up to {stable}; {self.open_transactions} are open"
+            )
         leader = self.disks[partition.leader].logs[key]
         if leader.high_watermark != leader.log_end_offset:
             raise InvariantError(f"{key} is committed up to {leader.high_watermark} only")
@@ -515,6 +562,50 @@ class SimulatedCluster:
         }
         if not acknowledged.issubset(committed):
             raise InvariantError(f"{acknowledged} were acknowledged, {committed} are there")
+
+
+def _append_record(replicas: ReplicaManager, written: Written, now: float) -> int:
+    """Append a record that the coordinator has verified if it is in a transaction."""
+    producer_id = NO_PRODUCER_ID if written.producer_id is None else written.producer_id
+    is_transactional = producer_id != NO_PRODUCER_ID
+    batch = memoryview(
+        bytearray(
+            plain_batch(
+                [PlainRecord(timestamp=written.record)],
+                producer_id=producer_id,
+                producer_epoch=0 if is_transactional else NO_PRODUCER_EPOCH,
+                base_sequence=0 if is_transactional else NO_SEQUENCE,
+                attributes=_TRANSACTIONAL if is_transactional else 0,
+            )
+        )
+    )
+    if is_transactional:
+        replicas.find(written.key).log.producer_state.start_verification(
+            producer_id, 0, 0, supports_epoch_bump=False, now_ms=0
+        )
+    header = decode_header(batch)
+    return replicas.append(written.key, batch, header, acks=written.acks, now=now).first_offset
+
+
+def _marker(written: Written) -> TransactionMarker:
+    return TransactionMarker(
+        producer_id=written.producer_id or 0,
+        # Bumped, so that a late record of the transaction does not begin it again (KIP-890).
+        producer_epoch=1,
+        committed=bool(written.committed),
+        coordinator_epoch=0,
+        transaction_version=2,
+        timestamp=written.record,
+    )
+
+
+def _aborted(log: PartitionLog, start: int) -> set[tuple[int, int]]:
+    """Return the aborted transactions that begin at or after an offset."""
+    return {
+        (each.producer_id, each.first_offset)
+        for each in log.aborted_transactions(start, log.log_end_offset)
+        if each.first_offset >= start
+    }
 
 
 def records_of(log: PartitionLog, begin: int, end: int) -> list[int]:

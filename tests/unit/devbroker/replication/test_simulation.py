@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.log import partition_log
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.replication.leader_replica import LeaderReplica
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -65,8 +66,9 @@ def truncate_to_high_watermark(log, _offset, _now_ms):
         (LeaderReplica, "check_replicated", lambda _leader, _offset: ErrorCode.NONE),
         # What followers did before KIP-101.
         (PartitionLog, "truncate_as_follower", truncate_to_high_watermark),
+        (partition_log, "replay_batch", lambda _batch, _header, _producers: None),
     ],
-    ids=["not replicated", "not waited for", "truncated too far"],
+    ids=["not replicated", "not waited for", "truncated too far", "transactions not followed"],
 )
 def test_schedules_find_a_broken_rule(monkeypatch, owner, name, broken):
     """Without one of the rules of replication an invariant fails after a few schedules."""
