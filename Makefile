@@ -123,7 +123,7 @@ $(DOCS_INSTALLED): $(INSTALLED) scripts/docs.lock
 	@touch $@
 
 .PHONY: dist
-dist: $(DIST_INSTALLED) ## Build the wheel and the sdist in dist/, twice and equal, and check that they install
+dist: $(DIST_INSTALLED) ## Build the wheel, the sdist and the bill of materials in dist/, twice and equal, and check that they install
 	@scripts/dist.sh .venv-dist
 
 .PHONY: matrix
