@@ -77,9 +77,8 @@ _MOST_MISSING: Final = 1_000
 #: The topics for which a task of this process has waited in vain: brokers, whether these might have
 #: created them, and name. The values mean nothing; the order is that of arrival.
 _missing: dict[tuple[object, ...], None] = {}
-#: How many bytes topics of letters accept, None if that is unknown, and until when this is trusted:
-#: by brokers and name.
-_accepted: dict[tuple[object, ...], tuple[int | None, float]] = {}
+#: How many bytes topics of letters accept, and until when this is trusted: by brokers and name.
+_accepted: dict[tuple[object, ...], tuple[int, float]] = {}
 
 
 #: Returns the partition and the offset of an acknowledged letter.
@@ -360,17 +359,18 @@ class BadRowWriter:
 def _accepted_bytes(config: ProducerConfig, topic: str) -> int | None:
     """Return max.message.bytes of a topic, None if this client cannot know it.
 
-    The first task of a process with letters asks, and then one every few minutes.
+    The first task of a process with letters asks, and then one every few minutes. Each task asks if
+    there was no answer, as there may be one by now.
     """
     key = config.bootstrap_servers, topic
-    known, until = _accepted.get(key, (None, 0.0))
     now = time.monotonic()
-    if now < until:
-        return known
+    if key in _accepted and now < _accepted[key][1]:
+        return _accepted[key][0]
     from spark_kafka_sink.admin.topic_settings import max_message_bytes
 
     found = max_message_bytes(config, [topic]).get(topic)
-    _accepted[key] = found, now + _TRUST_SECONDS
+    if found is not None:
+        _accepted[key] = found, now + _TRUST_SECONDS
     return found
 
 
