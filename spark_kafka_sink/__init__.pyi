@@ -131,6 +131,7 @@ from spark_kafka_sink.network.metadata import (
     PartitionMetadata as PartitionMetadata,
     TopicMetadata as TopicMetadata,
 )
+from spark_kafka_sink.producer.aio_kafka_producer import AIOKafkaProducer as AIOKafkaProducer
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer as KafkaProducer
 from spark_kafka_sink.producer.records.interceptors import (
     ProducerInterceptor as ProducerInterceptor,

@@ -668,6 +668,11 @@ class NetworkClient:
             connection.close()
         await self._security.close()
 
+    def drop(self) -> None:
+        """Close every socket of a loop that was closed before the client."""
+        for connection in self._connections.values():
+            connection.drop()
+
 
 def _availability(
     node_id: int,

@@ -202,23 +202,35 @@ class NetworkThread:
 
 
 def stop_if_forgotten(
-    owner: object, stop: Callable[[], None], *, client_id: str | None, effect: str = ""
+    owner: object,
+    stop: Callable[[], None],
+    *,
+    client_id: str | None,
+    remedy: str = "call close(), or use it in a `with` block.",
+    effect: str = "",
 ) -> finalize[..., Any]:
     """Call `stop` on a thread of its own if `owner` is garbage-collected, with a ResourceWarning.
 
-    `stop` must not refer to `owner`; `effect` is a sentence about what that means. Returns an
-    object whose `detach` makes it forget the owner, for a client that is closed.
+    `stop` must not refer to `owner`; `effect` is a sentence about what that means, and `remedy`
+    says what to do. Returns an object whose `detach` makes it forget the owner, for a client that
+    is closed.
     """
     name = type(owner).__name__
     end = finalize(
-        owner, _abandon, stop, process_id=os.getpid(), name=name, of=client_id, effect=effect
+        owner,
+        _abandon,
+        stop,
+        process_id=os.getpid(),
+        name=name,
+        of=client_id,
+        advice=f"{remedy}{effect}",
     )
     end.atexit = False
     return end
 
 
 def _abandon(
-    stop: Callable[[], None], *, process_id: int, name: str, of: str | None, effect: str
+    stop: Callable[[], None], *, process_id: int, name: str, of: str | None, advice: str
 ) -> None:
     if os.getpid() != process_id:
         # The client is that of the process that was forked.
@@ -227,7 +239,7 @@ def _abandon(
     _thread.start_new_thread(_start, (partial(_stop, stop, name), f"{name} that was not closed"))
     called = "" if of is None else f" (client.id {of!r})"
     warnings.warn(
-        f"a {name} was not closed{called}: call close(), or use it in a `with` block.{effect}",
+        f"{name} was not closed{called}: {advice}",
         ResourceWarning,
         stacklevel=3,
     )

@@ -40,7 +40,7 @@ from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
 from spark_kafka_sink.network.network_thread import stop_if_forgotten
 from spark_kafka_sink.producer.batch.error_rules import about_row
 from spark_kafka_sink.producer.payload_writes import PayloadWrites
-from spark_kafka_sink.producer.record_staging import MAX_LIGHT_BYTES, RecordStaging
+from spark_kafka_sink.producer.record_staging import MAX_LIGHT_BYTES, ThreadedStaging
 from spark_kafka_sink.producer.records.interceptors import ProducerRecord, resolve_interceptors
 from spark_kafka_sink.producer.records.partitioner import resolve_partitioner
 from spark_kafka_sink.producer.records.record_futures import (
@@ -241,7 +241,7 @@ class KafkaProducer:
             undo=undo,
             make_sender=self._make_sender(),
         )
-        self._staging = RecordStaging(
+        self._staging = ThreadedStaging(
             core,
             preparation=RecordPreparation(
                 config, core, partitioner=partitioner, serializers=serializers

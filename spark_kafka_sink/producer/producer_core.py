@@ -109,7 +109,8 @@ class ProducerCore(ABC):
             if config.enable_idempotence
             else None
         )
-        pool = BufferPool(config.buffer_memory)
+        #: The memory for records that are not acknowledged yet.
+        self.pool = pool = BufferPool(config.buffer_memory)
         self.sender_metrics.observe_buffer(pool)
         self.accumulator = RecordAccumulator(
             pool=pool,
@@ -199,12 +200,15 @@ class ProducerCore(ABC):
             transaction_manager=self.transaction_manager,
             compression=self._compression,
             run_aside=self._worker.run_aside,
-            gather=self.gatherer.gather,
+            gather=self._gather,
             has_open=self.gatherer.has_open,
             latencies=self._latencies,
             listener=self.sender_metrics,
             tray=self.tray,
         )
+
+    def _gather(self, now: float) -> float:
+        return self.gatherer.gather(now)
 
     def _end(self, error: BaseException) -> None:
         """End the producer, so that a commit cannot ignore records that failed with it."""
@@ -270,10 +274,12 @@ class ProducerCore(ABC):
     def note_failed_send(self, error: Exception, records: int = 1) -> None:
         """Count records that this error kept from being added to a batch.
 
-        Their transaction can only be aborted.
+        Their transaction can only be aborted, unless its end has begun without them.
         """
         self.sender_metrics.on_send_failed(self.clock(), records)
-        self._fail_transaction(error)
+        manager = self.transaction_manager
+        if manager is None or not manager.state.is_completing:
+            self._fail_transaction(error)
 
     def _fail_transaction(self, error: Exception) -> None:
         if self.is_transactional and self.transaction_manager is not None:

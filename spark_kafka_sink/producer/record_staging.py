@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from spark_kafka_sink.errors import (
+    IllegalStateError,
     KafkaError,
     ProducerClosedError,
     SchemaRegistryError,
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.model import RecordMetadata
-    from spark_kafka_sink.producer.records.record_preparation import RecordPreparation
+    from spark_kafka_sink.producer.producer_core import ProducerCore
+    from spark_kafka_sink.producer.records.record_preparation import (
+        PreparedRecord,
+        RecordPreparation,
+    )
     from spark_kafka_sink.producer.threaded_core import ThreadedCore
 
 #: Staged records are not part of buffer.memory, so they must stay small. Keys and values up to this
@@ -40,31 +45,35 @@ if TYPE_CHECKING:
 MAX_LIGHT_BYTES = 512
 #: Larger records are written into a batch at once.
 MAX_STAGED_BYTES = 4_096
+#: What is called with the future of a record that has ended.
+Outcome: TypeAlias = "Callable[[FutureRecordMetadata], object]"
+
+
+def _unchanged(callback: Outcome | None) -> Outcome | None:
+    return callback
 
 
 class RecordStaging:
-    """The staging of one producer's single records; a full chunk of them is written at once.
+    """The steps by which a single record is staged, for callers that wait between them or do not.
 
-    Futures wait for their records here.
+    `begin` comes first, and then `stage` or `refuse`.
     """
 
     def __init__(
         self,
-        core: ThreadedCore,
+        core: ProducerCore,
         *,
         preparation: RecordPreparation,
         interceptors: ProducerInterceptors,
     ) -> None:
         """Create it.
 
-        Futures refer to it, and the threads to them. So it must not refer to the KafkaProducer,
-        which would never be garbage-collected.
+        Futures refer to it, and the sender to them. So it must not refer to the producer, which
+        would never be garbage-collected.
         """
-        self._core = core
+        self._parts = core
         self._preparation = preparation
         self._interceptors = interceptors
-        #: Returns monotonic time in seconds, for the futures.
-        self.monotonic = core.clock
         self._process_id = os.getpid()
         #: Whether the producer is closed.
         self.is_closed = False
@@ -79,6 +88,113 @@ class RecordStaging:
         self.plain_topics: set[str] = set()
         self._gatherer = core.gatherer
         self._staged = core.gatherer.staged
+
+    def begin(
+        self,
+        record: ProducerRecord,
+        on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
+        make_callback: Callable[[Outcome | None], Outcome | None] = _unchanged,
+    ) -> tuple[ProducerRecord, FutureOfFullRecord]:
+        """Return a record as the interceptors leave it, and its future.
+
+        `make_callback` receives the function to call with the future when the record has ended,
+        None for none, and returns the one to call instead. Raises the error that keeps records from
+        being sent now, and TypeError.
+        """
+        self.check_usable()
+        check_callback(on_delivery)
+        self._parts.fail_if_not_ready_for_send()
+        if self._interceptors:
+            record = self._interceptors.on_send(record)
+        future = FutureOfFullRecord()
+        future.chunk = None
+        future.error = None
+        future.partition = record.partition
+        future.callback = make_callback(self._callback(record.topic, on_delivery))
+        return record, future
+
+    def refuse(
+        self, record: ProducerRecord, future: FutureOfFullRecord, error: BaseException
+    ) -> None:
+        """End a record that was not staged: raise its error, or fail its future with it."""
+        if not isinstance(error, KafkaError) or isinstance(
+            error,
+            IllegalStateError | ProducerClosedError | SchemaRegistryError | SerializationError,
+        ):
+            # The interceptors have seen the record, so they are notified of its end (Java's
+            # onSendError).
+            metadata = failed_metadata(record.topic, future)
+            self._interceptors.on_acknowledgement(metadata, error, record.headers)
+            raise error
+        self._parts.note_failed_send(error)
+        future.headers = record.headers
+        future.fail(error)
+        if future.callback is not None:
+            self._parts.call_back(partial(call_back, future.callback, future))
+
+    def stage(
+        self, record: ProducerRecord, future: FutureOfFullRecord, prepared: PreparedRecord
+    ) -> bool:
+        """Stage a record; return whether the staged records must be written now."""
+        if self._is_plain:
+            self.plain_topics.add(record.topic)
+            if self._parts.has_ended:
+                self.plain_topics.clear()
+        future.headers = prepared.headers
+        future.partition = prepared.partition
+        future.timestamp = prepared.timestamp
+        self._staged.append(future, record.topic, prepared.key, prepared.value)
+        if self._gatherer.is_full or prepared.max_bytes > MAX_LIGHT_BYTES:
+            # Records that are staged beyond a full chunk are always weighed, however small.
+            self._staged.weigh(prepared.max_bytes)
+        return self._gatherer.is_full or prepared.max_bytes > MAX_STAGED_BYTES
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is another process than the producer's."""
+        return os.getpid() != self._process_id
+
+    def check_usable(self) -> None:
+        """Raise ProducerClosedError after `close`, and in a forked process."""
+        self.check_process()
+        if self.is_closed:
+            raise ProducerClosedError("the producer is closed")
+
+    def check_process(self) -> None:
+        """Raise ProducerClosedError in a forked process."""
+        if self.is_forked:
+            raise ProducerClosedError(
+                "this producer was created by another process: create a new one after the fork"
+            )
+
+    def _callback(
+        self,
+        topic: str,
+        on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
+    ) -> Callable[[FutureRecordMetadata], object] | None:
+        if self._interceptors:
+            acknowledge = self._interceptors.on_acknowledgement
+            return partial(deliver_to_all, acknowledge, on_delivery, topic)
+        return None if on_delivery is None else partial(deliver, on_delivery)
+
+
+class ThreadedStaging(RecordStaging):
+    """The staging of a producer with a network thread; a full chunk is written at once.
+
+    Futures wait for their records here.
+    """
+
+    def __init__(
+        self,
+        core: ThreadedCore,
+        *,
+        preparation: RecordPreparation,
+        interceptors: ProducerInterceptors,
+    ) -> None:
+        super().__init__(core, preparation=preparation, interceptors=interceptors)
+        self._core = core
+        #: Returns monotonic time in seconds, for the futures.
+        self.monotonic = core.clock
 
     def send_heavy(self, topic: str, value: bytes, key: bytes | None) -> FutureRecordMetadata:
         """Send a record that is plain except that it is not small."""
@@ -103,17 +219,8 @@ class RecordStaging:
         on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
     ) -> FutureRecordMetadata:
         """Send a record with any headers, partition, timestamp and callback (Java's `doSend`)."""
-        self.check_usable()
-        check_callback(on_delivery)
-        self._core.fail_if_not_ready_for_send()
-        if self._interceptors:
-            record = self._interceptors.on_send(record)
-        future = FutureOfFullRecord()
+        record, future = self.begin(record, on_delivery)
         future.producer = self
-        future.chunk = None
-        future.error = None
-        future.partition = record.partition
-        future.callback = self._callback(record.topic, on_delivery)
         give_up_at = self._core.give_up_at()
         try:
             check_place(record.topic, record.partition)
@@ -121,34 +228,10 @@ class RecordStaging:
             if self._gatherer.is_full and self._core.is_network_thread:
                 self._gatherer.check_may_stage()
             prepared = self._preparation.prepare(record)
-        except Exception as error:
-            if not isinstance(error, KafkaError) or isinstance(
-                error, ProducerClosedError | SchemaRegistryError | SerializationError
-            ):
-                # The interceptors have seen the record, so they are notified of its end (Java's
-                # onSendError).
-                metadata = failed_metadata(record.topic, future)
-                self._interceptors.on_acknowledgement(metadata, error, record.headers)
-                raise
-            self._core.note_failed_send(error)
-            future.headers = record.headers
-            future.fail(error)
-            if future.callback is not None:
-                self._core.call_back(partial(call_back, future.callback, future))
+        except Exception as error:  # noqa: BLE001  raised again, or by the future
+            self.refuse(record, future, error)
             return future
-        if self._is_plain:
-            self.plain_topics.add(record.topic)
-            if self._core.has_ended:
-                self.plain_topics.clear()
-        future.headers = prepared.headers
-        future.partition = prepared.partition
-        future.timestamp = prepared.timestamp
-        self._staged.append(future, record.topic, prepared.key, prepared.value)
-        if self._gatherer.is_full or prepared.max_bytes > MAX_LIGHT_BYTES:
-            # Records that the network thread stages beyond a full chunk are always weighed, however
-            # small.
-            self._staged.weigh(prepared.max_bytes)
-        if self._gatherer.is_full or prepared.max_bytes > MAX_STAGED_BYTES:
+        if self.stage(record, future, prepared):
             self.write_full_chunk(future, give_up_at)
         else:
             self._gatherer.note_staged()
@@ -171,28 +254,11 @@ class RecordStaging:
             self.plain_topics.clear()
         self._gatherer.note_staged()
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is another process than the producer's."""
-        return os.getpid() != self._process_id
-
-    def check_usable(self) -> None:
-        """Raise ProducerClosedError after `close`, and in a forked process."""
-        self._check_process()
-        if self.is_closed:
-            raise ProducerClosedError("the producer is closed")
-
-    def _check_process(self) -> None:
-        if self.is_forked:
-            raise ProducerClosedError(
-                "this producer was created by another process: create a new one after the fork"
-            )
-
     # --- what futures use
 
     def check_may_wait(self) -> None:
         """Raise ProducerClosedError if a wait could never end, or after a fork."""
-        self._check_process()
+        self.check_process()
         if self._core.is_network_thread:
             raise ProducerClosedError(
                 "delivery callbacks and interceptors run on the producer's network thread and must "
@@ -212,13 +278,3 @@ class RecordStaging:
         """
         self.check_may_wait()
         self._gatherer.write_staged(give_up_at, unless)
-
-    def _callback(
-        self,
-        topic: str,
-        on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
-    ) -> Callable[[FutureRecordMetadata], object] | None:
-        if self._interceptors:
-            acknowledge = self._interceptors.on_acknowledgement
-            return partial(deliver_to_all, acknowledge, on_delivery, topic)
-        return None if on_delivery is None else partial(deliver, on_delivery)

@@ -219,6 +219,8 @@ _EVENT_LOOP = (
     "admin/*.py",
     "producer/producer_core.py",
     "producer/threaded_core.py",
+    "producer/loop_core.py",
+    "producer/aio_kafka_producer.py",
     "producer/sending/sender.py",
     # Not the other rooms of `consumer`, which are pure.
     "consumer/*.py",

@@ -56,6 +56,12 @@ EXPECTED = {
         "Polars: 3600 readings of the second hour, in [0, 1]\n",
     ],
     "send_arrow_table.py": ["measurements-3: ", "200000 of 200000 rows\n"],
+    "send_from_asyncio.py": [
+        "200 visits are in partitions [0, 1, 2]\n",
+        "10000 more were sent without waiting, 0 of them failed\n",
+        "the first order is committed\nthe second order took too long: its transaction is abor",
+        "the third order is committed\nrefused: topic 'visits': the record takes ",
+    ],
     "send_records.py": [
         "offset 0\n",
         "10000 records are in partitions [0, 1, 2]\n0 of them failed\n",
@@ -89,7 +95,7 @@ def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow  # seven processes, of a second each
+@pytest.mark.slow  # eight processes, of a second each
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_an_example_prints_its_result(name):
     """The example ends with exit code 0 and prints the lines that show its feature."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -736,6 +737,14 @@ class BrokerConnection:
         """Close the connection; unanswered requests fail. May be called more than once."""
         self.closed_in_peace = self.closed_in_peace or self._closed_by is None
         self._fail(NetworkError(f"{self.node}: the connection was {reason}"), None)
+
+    def drop(self) -> None:
+        """Close the socket of a loop that was closed, which calls nothing any more."""
+        if self._closed_by is None:
+            self._closed_by = NetworkError(f"{self.node}: the event loop was closed")
+            # uvloop refuses to forget a socket then.
+            with suppress(RuntimeError):
+                self._transport.close()
 
     def _lose(
         self, error: Exception, doing: str, kind: type[NetworkError] = NetworkError

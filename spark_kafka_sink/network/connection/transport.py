@@ -166,9 +166,11 @@ class PlaintextTransport:
     def close(self) -> None:
         """Close the socket; see `Transport.close`."""
         if self._socket.fileno() >= 0:
-            self._loop.remove_writer(self._socket)
-            self._loop.remove_reader(self._socket)
-            self._socket.close()
+            try:
+                self._loop.remove_writer(self._socket)
+                self._loop.remove_reader(self._socket)
+            finally:
+                self._socket.close()
 
     # --- before `start`, for a caller that has nothing else to do
 

@@ -319,6 +319,15 @@ class WorkerThread:
             self._jobs.put(None)
             self._thread.join()
 
+    def end_soon(self, then: Callable[[], None]) -> None:
+        """Do the same without waiting; `then` is called on the network thread at the end."""
+        self._is_closing = True
+        if self._thread is None:
+            then()
+        else:
+            self._jobs.put((lambda: None, lambda _: then()))
+            self._jobs.put(None)
+
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             work, then = job

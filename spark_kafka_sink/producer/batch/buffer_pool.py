@@ -12,7 +12,7 @@ memory or the error that ended the producer wakes it.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -31,6 +31,16 @@ def block_bytes(size: int) -> int:
     return -(-size // step) * step
 
 
+class Turn(Protocol):
+    """What a caller waits for: a lock that it has taken, or the same for a task of a loop."""
+
+    def locked(self) -> bool:
+        """Return whether the caller still waits."""
+
+    def release(self) -> None:
+        """Wake the caller."""
+
+
 class BufferPool:
     """An allocator of at most `total_bytes`. Thread-safe."""
 
@@ -46,7 +56,7 @@ class BufferPool:
         #: Of each thread in `wait_for` the bytes that it needs, and the lock that it waits for. A
         #: threading.Condition would do the same by Python functions: an interrupt of these leaves
         #: its lock released, or held for good.
-        self._waiting: list[tuple[int, threading.Lock]] = []
+        self._waiting: list[tuple[int, Turn]] = []
 
     @property
     def waiting_threads(self) -> int:
@@ -140,11 +150,29 @@ class BufferPool:
                 self._wake_waiting()
             enough = turn.acquire(timeout=min(max(timeout, 0), threading.TIMEOUT_MAX))
         finally:
+            # Not `remove_waiter`: an interrupt may strike at the start of any function.
             with self._lock:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
         self._raise_if_closed()
         return enough
+
+    def add_waiter(self, size: int, turn: Turn) -> None:
+        """Release `turn`, which is locked, once `size` bytes are free or the pool is closed.
+
+        This is for a task of a loop, which no interrupt strikes. Raises the error that has closed
+        the pool.
+        """
+        with self._lock:
+            self._raise_if_closed()
+            self._waiting.append((size, turn))
+            self._wake_waiting()
+
+    def remove_waiter(self, size: int, turn: Turn) -> None:
+        """Forget a waiter, if it was added."""
+        with self._lock:
+            if (size, turn) in self._waiting:
+                self._waiting.remove((size, turn))
 
     def _raise_if_closed(self) -> None:
         if self._closed_by is not None:

@@ -458,6 +458,15 @@ def no_memory_for_callback() -> BufferExhaustedError:
     )
 
 
+def no_memory(buffer_memory: int, max_block_ms: int) -> BufferExhaustedError:
+    """Return the error of a record for which no memory became free within max.block.ms."""
+    return BufferExhaustedError(
+        f"no buffer memory became free within {max_block_ms / 1000:g} s (max.block.ms): "
+        f"buffer.memory ({buffer_memory} bytes) is full of unacknowledged records. Check that the "
+        "brokers keep up, or raise max.block.ms or buffer.memory"
+    )
+
+
 def delivery_timeout(
     batch: ProducerBatch, cause: Exception | str, timeout_ms: int
 ) -> DeliveryTimeoutError:

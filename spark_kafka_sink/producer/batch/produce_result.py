@@ -24,6 +24,7 @@ from spark_kafka_sink.producer.batch.interrupts import is_interrupt
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from spark_kafka_sink.producer.batch.buffer_pool import Turn
 
 logger = logging.getLogger(__name__)
 NO_LOG_APPEND_TIME = -1
@@ -96,7 +97,7 @@ class ProduceResult:
         self.parts: Sequence[ProduceResult] = ()
         self._first_indexes: Sequence[int] = ()
         #: A lock for each waiting thread, released to wake it: much cheaper than an Event.
-        self._waiters: tuple[threading.Lock, ...] = ()
+        self._waiters: tuple[Turn, ...] = ()
         self._callbacks: list[tuple[int, Callable[[], object]]] = []
 
     # --- called by the threads that wait
@@ -146,9 +147,21 @@ class ProduceResult:
         if waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
             return True
         # A caller that polls with short timeouts must not leave a lock behind each time.
+        self.remove_waiter(waiter)
+        return False
+
+    def add_waiter(self, waiter: Turn) -> bool:
+        """Release `waiter` when the batch is settled or split; return False if it already is."""
+        with _moment:
+            if self.is_settled or self.parts:
+                return False
+            self._waiters += (waiter,)
+        return True
+
+    def remove_waiter(self, waiter: Turn) -> None:
+        """Forget a waiter, if it still waits."""
         with _moment:
             self._waiters = tuple(other for other in self._waiters if other is not waiter)
-        return False
 
     def wait_for_all(self, deadline: float | None, clock: Callable[[], float]) -> bool:
         """Wait until the whole batch is settled; return False if it is not by `deadline`."""

@@ -155,6 +155,8 @@ class BatchBuilder:
         self._numbering = 0
         self._moves = open_batches.moves
         self._listener = listener
+        #: The bytes that were not free when memory was short the last time.
+        self.short_of = 0
         #: When the first batch was opened that `close_due` has not seen yet.
         self.first_opened_at = NEVER
 
@@ -339,6 +341,7 @@ class BatchBuilder:
                 self.close(self._open.fullest())
                 continue
             if not self._wait_for(size, call.wait):
+                self.short_of = size
                 number = call.input_row(row)
                 row_prefix = "" if number is None else f"row {number}, "
                 raise BufferExhaustedError(

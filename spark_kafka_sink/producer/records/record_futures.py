@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch.produce_result import ProduceResult
-    from spark_kafka_sink.producer.record_staging import RecordStaging
+    from spark_kafka_sink.producer.record_staging import ThreadedStaging
 
 
 Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
@@ -130,7 +130,7 @@ class FutureRecordMetadata:
 
     __slots__ = ("chunk", "error", "producer", "row")
 
-    producer: RecordStaging
+    producer: ThreadedStaging
     #: The chunk that the record was written in; None until it is in a batch.
     chunk: WrittenRecords | None
     #: Why the record is in no batch; None if there is no error.
@@ -298,7 +298,7 @@ class FutureTableMetadata:
 
     def __init__(
         self,
-        producer: RecordStaging,
+        producer: ThreadedStaging,
         parts: Sequence[TablePart],
         schemas: tuple[str, ...] = (),
     ) -> None:
@@ -322,32 +322,7 @@ class FutureTableMetadata:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return self._acks()
-
-    def _acks(self) -> AcksByPartition:
-        """Return the acknowledgements; every batch has been acknowledged."""
-        acks = AcksByPartition()
-        for part in self._parts:
-            first, last = (
-                result.offset(index)
-                for result, index in (
-                    part.result.final(part.first_index),
-                    part.result.final(part.first_index + part.record_count - 1),
-                )
-            )
-            topic_partition = part.result.topic_partition
-            known = UNKNOWN_OFFSET not in {first, last}
-            part_acks = PartitionAcks(
-                first_offset=first if known else UNKNOWN_OFFSET,
-                last_offset=last if known else UNKNOWN_OFFSET,
-                records=part.record_count,
-                bytes=0,
-                log_append_time=part.result.final(part.first_index)[0].log_append_time_ms
-                != NO_LOG_APPEND_TIME,
-            )
-            earlier = acks.get(topic_partition)
-            acks[topic_partition] = part_acks if earlier is None else earlier.merged(part_acks)
-        return acks
+        return table_acks(self._parts)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Wait up to `timeout` seconds; return a row's error, or None if all were delivered."""
@@ -359,38 +334,69 @@ class FutureTableMetadata:
                 if left is not None and left <= 0:
                     raise TimeoutError(f"not every row was acknowledged within {timeout} s")
                 result.wait(indexes[0], left)
-        return self._error()
+        return table_error(self._parts)
 
     def __repr__(self) -> str:
         """Show the outcome, if there is one yet; this never waits."""
         if not self.done():
             return "<FutureTableMetadata: not acknowledged yet>"
-        error = self._error()
+        error = table_error(self._parts)
         if error is not None:
             return f"<FutureTableMetadata: failed with {type(error).__name__}: {error}>"
-        return f"<FutureTableMetadata: {repr(self._acks()).strip('<>')}>"
+        return f"<FutureTableMetadata: {repr(table_acks(self._parts)).strip('<>')}>"
 
     def _repr_html_(self) -> str:
         """Show a table of offsets once every row is acknowledged."""
-        if self.done() and self._error() is None:
-            return self._acks()._repr_html_()
+        if self.done() and table_error(self._parts) is None:
+            return table_acks(self._parts)._repr_html_()
         return display.block(repr(self).strip("<>"))
 
-    def _error(self) -> Exception | None:
-        """Return the error of a row; every batch has ended."""
-        # A batch may have been split meanwhile, so the results of its parts are looked up again.
-        failed = [(result, rows) for result, rows in self._batches() if result.error is not None]
-        blamed = (entry for entry in failed if any(row in entry[0].refused for row in entry[1]))
-        failure = next(blamed, failed[0] if failed else None)
-        return None if failure is None else failure[0].error_of_rows(failure[1])
-
     def _batches(self) -> list[tuple[ProduceResult, range]]:
-        """Return the rows' indexes in every batch, and in every part of a batch that was split."""
-        return [
-            batch
-            for part in self._parts
-            for batch in part.result.batches(part.first_index, part.record_count)
-        ]
+        return table_batches(self._parts)
+
+
+def table_acks(parts: Sequence[TablePart]) -> AcksByPartition:
+    """Return the acknowledgements of the rows of a table; every batch has been acknowledged."""
+    acks = AcksByPartition()
+    for part in parts:
+        first, last = (
+            result.offset(index)
+            for result, index in (
+                part.result.final(part.first_index),
+                part.result.final(part.first_index + part.record_count - 1),
+            )
+        )
+        topic_partition = part.result.topic_partition
+        known = UNKNOWN_OFFSET not in {first, last}
+        part_acks = PartitionAcks(
+            first_offset=first if known else UNKNOWN_OFFSET,
+            last_offset=last if known else UNKNOWN_OFFSET,
+            records=part.record_count,
+            bytes=0,
+            log_append_time=part.result.final(part.first_index)[0].log_append_time_ms
+            != NO_LOG_APPEND_TIME,
+        )
+        earlier = acks.get(topic_partition)
+        acks[topic_partition] = part_acks if earlier is None else earlier.merged(part_acks)
+    return acks
+
+
+def table_error(parts: Sequence[TablePart]) -> Exception | None:
+    """Return the error of a row of a table; every batch has ended."""
+    # A batch may have been split meanwhile, so the results of its parts are looked up again.
+    failed = [(result, rows) for result, rows in table_batches(parts) if result.error is not None]
+    blamed = (entry for entry in failed if any(row in entry[0].refused for row in entry[1]))
+    failure = next(blamed, failed[0] if failed else None)
+    return None if failure is None else failure[0].error_of_rows(failure[1])
+
+
+def table_batches(parts: Sequence[TablePart]) -> list[tuple[ProduceResult, range]]:
+    """Return the rows' indexes in every batch, and in every part of a batch that was split."""
+    return [
+        batch
+        for part in parts
+        for batch in part.result.batches(part.first_index, part.record_count)
+    ]
 
 
 def call_back_once(future: FutureRecordMetadata) -> None:

@@ -114,9 +114,12 @@ class TableWatcher:
         self._open = open_batches
         self.row_indexes: NDArray[np.int32] = np.zeros(count, np.int32)
         self.parts: list[TablePart] = []
+        #: The first row that is in no batch.
+        self.next_row = 0
 
     def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
         """Record the parts of the table, one for each batch."""
+        self.next_row = stop
         slots = row_slots[start:stop]
         for slot in np.unique(slots).tolist():
             indexes = self.row_indexes[start:stop][slots == slot]
@@ -273,12 +276,13 @@ class RecordGatherer:
         *,
         watcher: RowWatcher | None = None,
         refused: RefusedRows | None = None,
+        may_wait: bool = True,
     ) -> None:
         """Write rows without futures; raises the errors of `BatchBuilder.append`.
 
         Raises KafkaTimeoutError when another thread does not release the lock by `give_up_at`, or
         memory is not available by then. After each wait that ends with memory, the next row may
-        wait for max.block.ms again.
+        wait for max.block.ms again. Without `may_wait`, memory must be free now.
         """
 
         # With the lock held, so that no record moves from one transaction to another.
@@ -287,14 +291,14 @@ class RecordGatherer:
             self._report_interrupts(write)
 
         def write() -> None:
-            self._write_all_staged(give_up_at)
+            self._write_all_staged(MemoryWait(may_wait, give_up_at))
             self._builder.append(
                 columns,
                 partition_counts=partition_counts,
                 first_row=first_row,
                 now_ms=self._wall_clock_ms(),
                 watcher=watcher,
-                wait=MemoryWait(give_up_at=give_up_at, renews=True),
+                wait=MemoryWait(may_wait, give_up_at, renews=True),
                 refused=refused,
             )
 
@@ -312,9 +316,13 @@ class RecordGatherer:
         give_up_at: float | None = None,
     ) -> list[TablePart]:
         """Write rows of a table with a future; return its parts. Raises the same errors."""
-        watcher = TableWatcher(columns.num_rows, self._open)
+        watcher = self.watch_table(columns.num_rows)
         self.write_columns(columns, partition_counts, first_row, give_up_at, watcher=watcher)
         return watcher.parts
+
+    def watch_table(self, count: int) -> TableWatcher:
+        """Return a watcher of all of `count` rows, for `write_columns`."""
+        return TableWatcher(count, self._open)
 
     def write_staged(
         self, give_up_at: float | None = None, unless: Callable[[], bool] = never
@@ -384,20 +392,26 @@ class RecordGatherer:
         ):
             raise no_memory_for_callback()
 
-    def _write_all_staged(self, give_up_at: float | None) -> None:
+    def _write_all_staged(self, wait: MemoryWait) -> None:
         """Write all staged records; raise BufferExhaustedError if there was not enough memory."""
-        shortage = self._write_staged(MemoryWait(give_up_at=give_up_at))
+        shortage = self._write_staged(wait)
         if shortage is not None:
             raise shortage
 
-    def close_batches(self, give_up_at: float | None = None) -> None:
+    @property
+    def short_of(self) -> int:
+        """The bytes that were not free when memory was short the last time."""
+        return self._builder.short_of
+
+    def close_batches(self, give_up_at: float | None = None, *, may_wait: bool = True) -> None:
         """Write all staged records and close every open batch, without waiting for linger.ms.
 
-        Raises KafkaTimeoutError if that was not possible by `give_up_at`.
+        Raises KafkaTimeoutError if that was not possible by `give_up_at`, or now without
+        `may_wait`.
         """
 
         def close() -> None:
-            shortage = self._write_staged(MemoryWait(give_up_at=give_up_at))
+            shortage = self._write_staged(MemoryWait(may_wait, give_up_at))
             self._builder.close_all()
             if shortage is not None:
                 raise KafkaTimeoutError(
@@ -422,14 +436,17 @@ class RecordGatherer:
 
         self._hold_batches(fail, give_up_at)
 
-    def end_transaction(self, begin: Callable[[], T], give_up_at: float | None = None) -> T:
+    def end_transaction(
+        self, begin: Callable[[], T], give_up_at: float | None = None, *, may_wait: bool = True
+    ) -> T:
         """Close every open batch, and call `begin` to commit before another one can be opened.
 
-        Raises KafkaTimeoutError if that was not possible by `give_up_at`: nothing has begun then.
+        Raises KafkaTimeoutError if that was not possible by `give_up_at`, or now without
+        `may_wait`: nothing has begun then.
         """
 
         def close() -> None:
-            self._write_all_staged(give_up_at)
+            self._write_all_staged(MemoryWait(may_wait, give_up_at))
             self._builder.close_all()
 
         def end() -> T:

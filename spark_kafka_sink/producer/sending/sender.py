@@ -311,6 +311,11 @@ class Sender:
         if self._next_turn is None:
             self._next_turn = self._loop.call_soon(self.turn)
 
+    @property
+    def is_woken(self) -> bool:
+        """Whether a turn is scheduled for the next round of the loop."""
+        return self._next_turn is not None
+
     def initiate_close(self, timeout: float = 0.0) -> None:
         """End the loop when all is sent and answered, at the latest after `timeout` seconds.
 
@@ -324,21 +329,29 @@ class Sender:
 
     async def run(self) -> None:
         """Send until closed."""
+        try:
+            await self.begin()
+        finally:
+            await self.end()
+
+    def begin(self) -> asyncio.Future[None]:
+        """Begin to send; the future is done when the sender is closed or has failed."""
         self._end = asyncio.get_running_loop().create_future()
         self.turn()
-        try:
-            await self._end
-        finally:
-            # There are no turns from now on.
+        return self._end
+
+    async def end(self) -> None:
+        """Stop: there are no turns from now on."""
+        if self._end is not None:
             self._end.cancel()
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._transaction_manager is not None:
-                self.warn_of_open_transaction("the producer was closed")
-                self._transaction_manager.close()
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transaction_manager is not None:
+            self.warn_of_open_transaction("the producer was closed")
+            self._transaction_manager.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def turn(self) -> None:
         """Run once now, and end `run` when closed; do nothing while the sender is not running."""

@@ -44,16 +44,30 @@ class TransactionalRequestResult:
         #: Whether the caller has received the outcome: only then may another operation begin.
         self.is_acked = False
         self._ended = threading.Event()
+        #: What is called at the end.
+        self._on_end: list[Callable[[], object]] = []
 
     def done(self) -> None:
         """Mark the operation as successful, unless it has ended already."""
         self._ended.set()
+        self._notify()
 
     def fail(self, error: Exception) -> None:
         """Mark the operation as failed, unless it has ended already."""
         if not self._ended.is_set():
             self.error = error
             self._ended.set()
+            self._notify()
+
+    def call_when_ended(self, callback: Callable[[], object]) -> None:
+        """Call `callback` on the network thread when the operation ends, or here if it has."""
+        self._on_end.append(callback)
+        if self._ended.is_set():
+            self._notify()
+
+    def _notify(self) -> None:
+        while self._on_end:
+            self._on_end.pop()()
 
     @property
     def is_completed(self) -> bool:

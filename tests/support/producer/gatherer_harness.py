@@ -150,7 +150,7 @@ class GathererHarness:
     # --- the producer's interface to its futures
 
     def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
-        """Write the staged records, see `RecordStaging.write_staged`."""
+        """Write the staged records, see `ThreadedStaging.write_staged`."""
         self.gatherer.write_staged(give_up_at, unless)
 
     def monotonic(self) -> float:

@@ -122,7 +122,7 @@ def test_a_forgotten_client_is_stopped_although_no_thread_can_be_started(monkeyp
     stopped = threading.Event()
     owner = threading.Event()
     stop_if_forgotten(owner, stopped.set, client_id=None)
-    with pytest.warns(ResourceWarning, match="a Event was not closed"):
+    with pytest.warns(ResourceWarning, match="^Event was not closed"):
         del owner
     assert stopped.wait(120)
 
@@ -157,7 +157,7 @@ def test_an_error_while_a_forgotten_client_stops_is_logged(messages):
 
     owner = threading.Event()
     stop_if_forgotten(owner, stop, client_id=None)
-    with pytest.warns(ResourceWarning, match="a Event was not closed: call close"):
+    with pytest.warns(ResourceWarning, match="^Event was not closed: call close"):
         del owner
     assert messages.has_one.wait(120)
     assert ["a Event that was not closed ended with an error: three rows are lost"] == (
