@@ -192,9 +192,10 @@ def _check_replicated(entries: list[_Entry], *, expired: bool) -> frozenset[Topi
             waiting.add(entry.partition.topic_partition)
             continue
         entry.unreplicated = None
-        code = ErrorCode.REQUEST_TIMED_OUT if code is None else code
-        # As in Kafka, the offsets are those of the append, whatever the error.
-        entry.response = replace(entry.response, error_code=code)
+        if code is not ErrorCode.NONE:
+            code = ErrorCode.REQUEST_TIMED_OUT if code is None else code
+            # As in Kafka, the offsets are those of the append, whatever the error.
+            entry.response = replace(entry.response, error_code=code)
     return frozenset(waiting)
 
 
