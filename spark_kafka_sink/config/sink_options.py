@@ -17,6 +17,7 @@ Every option must be one of these; any other is an error that suggests the neare
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -60,6 +61,10 @@ if TYPE_CHECKING:
 REPORT_NONE: Final = "none"
 REPORT_SUMMARY: Final = "summary"
 REPORT_FULL: Final = "full"
+
+#: The values of the option `traceContext`.
+NO_TRACE_CONTEXT: Final = "none"
+INJECT: Final = "inject"
 
 #: The values of the option `keyOrder`.
 KEY_ORDER_WARN: Final = "warn"
@@ -117,6 +122,19 @@ class _ErrorLimitText:
     def problem(self, value: str) -> str | None:
         """Parse it."""
         return f"must be {self}" if ErrorLimit.parse(value) is None else None
+
+
+class _TraceParent:
+    """A traceparent of W3C Trace Context, version 00."""
+
+    _PATTERN: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+    def __str__(self) -> str:
+        return "a traceparent: 00, a trace id, a span id and flags, in hexadecimal"
+
+    def problem(self, value: str) -> str | None:
+        """Check its form."""
+        return f"must be {self}" if self._PATTERN.fullmatch(value) is None else None
 
 
 AT_LEAST_ONCE: Final = "at_least_once"
@@ -235,6 +253,17 @@ _OPTIONS: Final = {
         "option of the stream, on a file system of the driver, and source and sink on the "
         "same cluster."
     ),
+    "traceContext": setting(
+        STRING, NO_TRACE_CONTEXT, LOW, OneOfAnyCase((NO_TRACE_CONTEXT, INJECT))
+    ).doc(
+        "Whether each task has a span of OpenTelemetry, whose `traceparent` is a header of its "
+        "rows (inject). A row that has one keeps it. Requires the extra `opentelemetry` on the "
+        "driver and on executors."
+    ),
+    "traceParent": setting(STRING, None, LOW, _TraceParent()).doc(
+        "With traceContext: the `traceparent` of the span that the write is part of. By default "
+        "that in the driver's environment variable TRACEPARENT, with TRACESTATE."
+    ),
     **LINEAGE_OPTIONS,
     **FORMAT_OPTIONS,
     **WRITE_FORMAT_OPTIONS,
@@ -317,6 +346,13 @@ class PaceOptions(NamedTuple):
     executors: int | None = None
 
 
+class TraceOptions(NamedTuple):
+    """How the rows of a write carry trace context, if they do."""
+
+    #: The span that the write is part of; None for that of the driver's environment.
+    parent: str | None
+
+
 class OnErrorOptions(NamedTuple):
     """What a write does with rows that can never be sent, if they do not end it."""
 
@@ -350,6 +386,8 @@ class SinkOptions:
     on_error: OnErrorOptions | None = None
     #: One of `KEY_ORDERS`; off if keys do not choose partitions.
     key_order: str = KEY_ORDER_WARN
+    #: None without trace context.
+    trace: TraceOptions | None = None
     #: None without lineage.
     lineage: LineageOptions | None = None
     #: The name of a stream's query; None if it has none.
@@ -409,6 +447,7 @@ class SinkOptions:
             pace=_pace(values),
             on_error=_on_error(values, frozenset(own), topic),
             key_order=_key_order(values["keyOrder"].lower(), producer, is_given="keyOrder" in own),
+            trace=_trace(values),
             lineage=LineageOptions.parse(values),
             query_name=of_spark.get(_QUERY_NAME.lower()),
             formats=FormatOptions.parse(
@@ -428,6 +467,16 @@ def _pace(values: Mapping[str, Any]) -> PaceOptions | None:
         raise ConfigError(
             "pacedExecutors is for writes with a limit: set maxBytesPerSecond or "
             "maxRecordsPerSecond, or remove it"
+        )
+    return None
+
+
+def _trace(values: Mapping[str, Any]) -> TraceOptions | None:
+    if values["traceContext"].lower() == INJECT:
+        return TraceOptions(values["traceParent"])
+    if values["traceParent"] is not None:
+        raise ConfigError(
+            "traceParent is for writes with trace context: set traceContext=inject, or remove it"
         )
     return None
 

@@ -1,4 +1,4 @@
-"""Metrics of streams, for Prometheus, OpenTelemetry and logs.
+"""Metrics of streams, for Prometheus, OpenTelemetry and logs, and trace context of records.
 
     from prometheus_client import start_http_server
     from spark_kafka_sink.observability import KafkaStreamListener, PrometheusExporter
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.observability.report_file import ReportFile
     from spark_kafka_sink.observability.session_reports import SessionReports
     from spark_kafka_sink.observability.stream_event import EventKind, StreamEvent, StreamExporter
+    from spark_kafka_sink.observability.trace_context import (
+        TracingConsumerInterceptor,
+        TracingProducerInterceptor,
+    )
 
 __all__ = [
     "EventKind",
@@ -37,6 +41,8 @@ __all__ = [
     "SessionReports",
     "StreamEvent",
     "StreamExporter",
+    "TracingConsumerInterceptor",
+    "TracingProducerInterceptor",
 ]
 
 #: The module that defines each public name.
@@ -50,6 +56,8 @@ _MODULES = {
     "SessionReports": "session_reports",
     "StreamEvent": "stream_event",
     "StreamExporter": "stream_event",
+    "TracingConsumerInterceptor": "trace_context",
+    "TracingProducerInterceptor": "trace_context",
 }
 
 

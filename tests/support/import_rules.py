@@ -68,7 +68,8 @@ LAYERS: dict[str, frozenset[str]] = {
         _ERROR_CODES,
     },
     # Values and Spark's listener; reports arrive as plain data, from the session or from a file.
-    "observability": _BOTTOM | {"spark", "version"},
+    # Interceptors name the types of records.
+    "observability": _BOTTOM | {"spark", "version", "producer.records", "consumer.records"},
     # The command for container images.
     "warm_cache": _BOTTOM | {"formats", "record", "version"},
     # The syntax of server.properties is that of the files of clients.

@@ -152,7 +152,7 @@ def check_write(
     """Check a whole batch write; raises KafkaErrors. A dry run creates no topic."""
     options = _options(given)
     if not is_dry_run:
-        check_lineage(options.lineage)
+        _check_libraries(options)
     if options.source_consumer_group is not None:
         raise ConfigError(
             "sourceConsumerGroup is only for streams: a batch has no checkpoint with the offsets "
@@ -194,6 +194,15 @@ def _options(given: Mapping[str, object]) -> SinkOptions:
     if options.exactly_once is not None:
         check_prefix(options.exactly_once.prefix)
     return options
+
+
+def _check_libraries(options: SinkOptions) -> None:
+    """Raise ConfigError if a library that options need is not installed on the driver."""
+    check_lineage(options.lineage)
+    if options.trace is not None:
+        from spark_kafka_sink.spark.sink.trace_context import check_library
+
+        check_library()
 
 
 def check_lineage(lineage: LineageOptions | None) -> None:
@@ -306,7 +315,7 @@ def check_stream(options: SinkOptions, topic: str | None) -> None:
     This runs before each micro-batch, so a process queries brokers only every few minutes.
     """
     check_batch_log(options)
-    check_lineage(options.lineage)
+    _check_libraries(options)
     if options.source_consumer_group is not None:
         check_offsets_directory(options.checkpoint_location)
     check = (fingerprint(options.producer), topic, options.on_error)

@@ -95,6 +95,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                 refused = for_user(RefusedWriteError.of(error))
                 raise refused from refused.__cause__
             self._is_checked = True
+            self._set_context()
             # This worker of the driver plans or commits later micro-batches, too.
             freeze_imported_objects()
         # Tasks ask no registry, and need not know its secrets. They get the columns with the rows.

@@ -12,6 +12,7 @@ Spark creates a new one whenever it needs one, so creating it does nothing.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import time
 import uuid
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter
     from spark_kafka_sink.spark.sink.exactly_once_write import ExactlyOnceWrite
     from spark_kafka_sink.spark.sink.pacing import Pacer
+    from spark_kafka_sink.spark.sink.trace_context import TaskTrace
     from spark_kafka_sink.spark.sink.write_lineage import BatchLineage
 
 logger = logging.getLogger(__name__)
@@ -112,6 +114,8 @@ class SinkWriter:
     _planned: PlannedWrite | None = None
     #: The name of the pace that all tasks of the write share, and no others.
     _pace_name = ""
+    #: The trace context of the driver, as headers; set when a writer is pickled.
+    _context: Mapping[str, str] | None = None
 
     @property
     def _exactly_once(self) -> ExactlyOnceWrite | None:
@@ -192,6 +196,28 @@ class SinkWriter:
 
         return application_of(context.getLocalProperty)
 
+    def _set_context(self) -> None:
+        """Set the trace context of the driver, for the tasks."""
+        if self._options.trace is not None and self._context is None:
+            from spark_kafka_sink.spark.sink.trace_context import driver_context
+
+            self._context = driver_context(self._options.trace, os.environ)
+
+    def _trace(self, context: TaskContext, query_id: str | None) -> TaskTrace | None:
+        """Start the span of a task; None without trace context."""
+        if self._options.trace is None:
+            return None
+        from spark_kafka_sink.spark.sink.trace_context import TaskTrace
+
+        attributes: dict[str, str | int] = {
+            "spark.partition.id": context.partitionId(),
+            "spark.task.attempt.id": context.taskAttemptId(),
+        }
+        if query_id is not None:
+            attributes["spark.query.id"] = query_id
+            attributes["spark.batch.id"] = int(context.getLocalProperty(BATCH_ID) or 0)
+        return TaskTrace(self._context or {}, topic=self._topic, attributes=attributes)
+
     def _encoded(
         self, batches: Iterator[pa.RecordBatch], bad_rows: BadRowWriter | None
     ) -> Iterator[pa.RecordBatch]:
@@ -217,11 +243,36 @@ class SinkWriter:
         asked_at: float | None = None,
     ) -> KafkaCommitMessage:
         """Write the rows of a task (in the worker); `query_id` is None in a batch."""
+        trace = self._trace(task_context(), query_id)
+        try:
+            message = self._write_traced(
+                batches, trace, write_id, batch_id, query_id=query_id, asked_at=asked_at
+            )
+        except BaseException as error:
+            if trace is not None:
+                trace.fail(error)
+            raise
+        if trace is not None:
+            trace.finish(message.rows)
+        return message
+
+    def _write_traced(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        trace: TaskTrace | None,
+        write_id: str,
+        batch_id: int,
+        *,
+        query_id: str | None,
+        asked_at: float | None,
+    ) -> KafkaCommitMessage:
         started_at = time.monotonic()
         context = task_context()
         batches = self._with_progress(batches, context.partitionId())
         bad_rows = self._bad_rows(context, query_id)
         batches = self._encoded(batches, bad_rows)
+        if trace is not None:
+            batches = trace.with_headers(batches)
         shown: tuple[str, ...] = ()
         if self._schemas:
             from spark_kafka_sink.formats.payload_schemas import shown_schemas
@@ -322,6 +373,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
                 refused = for_user(RefusedWriteError.of(error))
                 raise refused from refused.__cause__
             self._planned = PlannedWrite(exactly_once, plan, job)
+        self._set_context()
         if self._options.lineage is not None and self._columns is not None:
             from spark_kafka_sink.spark.sink.write_lineage import BatchLineage
 

@@ -9,7 +9,12 @@ from spark_kafka_sink.config.consumer_config import CONSUMER_ONLY
 from spark_kafka_sink.config.format_options import FORMAT_OPTIONS, READ_FORMAT_OPTIONS
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, PluginReference
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, ProducerConfig
-from spark_kafka_sink.config.sink_options import REFUSED_IN_SPARK, PaceOptions, SinkOptions
+from spark_kafka_sink.config.sink_options import (
+    REFUSED_IN_SPARK,
+    PaceOptions,
+    SinkOptions,
+    TraceOptions,
+)
 from spark_kafka_sink.config.source_table import (
     LINEAGE_OPTIONS,
     SOURCE_OPTIONS_DEF,
@@ -335,3 +340,39 @@ def test_a_lineage_job_without_lineage_is_refused():
 def test_the_name_of_a_query_is_known():
     """The name that Spark passes on is that of a stream's job in lineage events."""
     assert (None, "q") == (options().query_name, options(queryName="q").query_name)
+
+
+TRACE_PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_trace_context_is_injected_on_request():
+    """By default rows have no trace context; traceParent names the span of the write."""
+    assert options().trace is options(traceContext="none").trace is None
+    assert TraceOptions(None) == options(traceContext="Inject").trace
+    given = options(traceContext="inject", traceParent=TRACE_PARENT)
+    assert TraceOptions(TRACE_PARENT) == given.trace
+    assert "must be one of: none, inject, not 'on'" in refusal({"traceContext": "on"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "abc",
+        TRACE_PARENT.upper(),
+        f"{TRACE_PARENT}-00",
+        TRACE_PARENT.replace("00-", "01-", 1),
+        f"00-{0:032x}-b7ad6b7169203331-01",
+        f"00-0af7651916cd43dd8448eb211c80319c-{0:016x}-01",
+    ],
+)
+def test_a_malformed_trace_parent_is_refused(text):
+    """What is not a traceparent of version 00 is an error, not a broken trace."""
+    message = refusal({"traceContext": "inject", "traceParent": text})
+    assert "traceParent must be a traceparent: 00, a trace id" in message
+
+
+def test_a_trace_parent_without_trace_context_is_refused():
+    """A parent of spans that there are not is an error."""
+    message = "traceParent is for writes with trace context: set traceContext=inject, or remove it"
+    assert message == refusal({"traceParent": TRACE_PARENT})
