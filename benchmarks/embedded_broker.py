@@ -74,7 +74,7 @@ def run(setting: Setting) -> None:
         for name, found in figures.items():
             progress(f"round {number}/{setting.rounds}: {name}")
             # Ours has all records in memory, so each round starts a new one.
-            with _our_broker() if name == OURS else _given(kafka_port, kafka_process) as broker:
+            with our_broker() if name == OURS else _given(kafka_port, kafka_process) as broker:
                 _measure(*broker, found, large, small)
     progress("starting the embedded broker repeatedly")
     starts = [_time_start() for _ in range(STARTS)]
@@ -197,7 +197,7 @@ def _given(port: int, process: int) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _our_broker() -> Iterator[tuple[int, int]]:
+def our_broker() -> Iterator[tuple[int, int]]:
     """Start the embedded broker; yield its port and process id."""
     command = [sys.executable, "-m", "spark_kafka_sink.devbroker", "--port", "0"]
     with subprocess.Popen(
@@ -224,7 +224,7 @@ def _with_bytecode() -> dict[str, str]:
 
 def _time_start() -> float:
     started = time.perf_counter()
-    with _our_broker():
+    with our_broker():
         return time.perf_counter() - started
 
 

@@ -214,7 +214,7 @@ class AIOKafkaProducer:
         except BaseException as error:  # noqa: BLE001  raised again, or by the future
             self._staging.refuse(record, future, error)
         else:
-            self._written(self._staging.stage(record, future, prepared))
+            self._core.write_staged(is_full=self._staging.stage(record, future, prepared))
         return await outcome
 
     def send_nowait(  # noqa: PLR0917  as KafkaProducer's
@@ -260,7 +260,7 @@ class AIOKafkaProducer:
         except BaseException as error:  # noqa: BLE001  raised again, or by the future
             self._staging.refuse(record, future, error)
         else:
-            self._written(self._staging.stage(record, future, prepared))
+            self._core.write_staged(is_full=self._staging.stage(record, future, prepared))
         return outcome
 
     def _send_plain(
@@ -285,7 +285,7 @@ class AIOKafkaProducer:
         future.timestamp = None
         future.callback = partial(_resolve, outcome)
         self._staged_items += (future, topic, key, value)
-        self._written(self._gatherer.is_full)
+        self._core.write_staged(is_full=self._gatherer.is_full)
         return outcome
 
     def _begin(
@@ -320,13 +320,6 @@ class AIOKafkaProducer:
                 "buffer.memory is full of unacknowledged records, and send_nowait does not wait "
                 "for memory. Await send, or flush, or raise buffer.memory"
             )
-
-    def _written(self, must_write: bool) -> None:  # noqa: FBT001  private
-        """Write the staged records if there are many; send one that waits for no other."""
-        if must_write:
-            self._gatherer.write_without_waiting()
-        self._gatherer.note_staged()
-        self._core.send_now()
 
     async def send_table(
         self,

@@ -79,6 +79,9 @@ class LoopCore(ProducerCore):
         #: The loop that all calls must be made on.
         self.loop = asyncio.get_running_loop()
         self._is_gathering = False
+        #: Whether a call of the user's runs the sender itself when it has written its record, and
+        #: whether the sender has something to do then.
+        self._takes_turn = self._is_woken = False
         #: An operation whose caller was cancelled, or has timed out: no other may begin before.
         self._unsettled: TransactionalRequestResult | None = None
         #: The tasks that wait for the cluster.
@@ -148,8 +151,11 @@ class LoopCore(ProducerCore):
             self._is_gathering = False
 
     def wake_network_thread(self) -> None:
-        """Schedule a turn of the sender."""
-        self._sender.wakeup()
+        """Schedule a turn of the sender, unless the caller takes it itself (`write_staged`)."""
+        if self._takes_turn:
+            self._is_woken = True
+        else:
+            self._sender.wakeup()
 
     @property
     def is_network_thread(self) -> bool:
@@ -183,10 +189,29 @@ class LoopCore(ProducerCore):
         # A turn that gathers is about to look for batches.
         return is_first and not self._is_gathering
 
-    def send_now(self) -> None:
-        """Run the turn that the sender waits for, instead of one in the next round."""
-        if self._sender.is_woken and not self.gatherer.is_writing:
-            self._sender.turn()
+    def write_staged(self, *, is_full: bool) -> None:
+        """Do what follows the staging of a record; a record that waits for no other is sent now.
+
+        With `is_full`, the staged records are written into batches as far as memory is free.
+        """
+        if self._takes_turn or self._is_gathering:
+            # A function of the user's sends, in the middle of this or of a turn.
+            self._write_staged(is_full=is_full)
+            return
+        self._takes_turn = True
+        try:
+            self._write_staged(is_full=is_full)
+        finally:
+            self._takes_turn = False
+            if self._is_woken:
+                self._is_woken = False
+                # A turn that was scheduled would cost the loop a round.
+                self._sender.turn_for_batches()
+
+    def _write_staged(self, *, is_full: bool) -> None:
+        if is_full:
+            self.gatherer.write_without_waiting()
+        self.gatherer.note_staged()
 
     # --- calls of users
 

@@ -311,11 +311,6 @@ class Sender:
         if self._next_turn is None:
             self._next_turn = self._loop.call_soon(self.turn)
 
-    @property
-    def is_woken(self) -> bool:
-        """Whether a turn is scheduled for the next round of the loop."""
-        return self._next_turn is not None
-
     def initiate_close(self, timeout: float = 0.0) -> None:
         """End the loop when all is sent and answered, at the latest after `timeout` seconds.
 
@@ -369,6 +364,29 @@ class Sender:
             if self._close_at is not None:
                 next_check_at = min(next_check_at, self._close_at)
             self._check_at(next_check_at, now)
+        except BaseException as error:  # noqa: BLE001  whatever it is, `run` raises it
+            self._end.set_exception(error)
+
+    def turn_for_batches(self) -> None:
+        """Run a turn that only sends what is queued, if nothing else can be due."""
+        manager = self._transaction_manager
+        if (
+            self._end is None
+            or self._end.done()
+            or self._next_turn is not None
+            or self._close_at is not None
+            or self._client.refusal is not None
+            or self._has_open()
+            or not (manager is None or manager.is_settled)
+        ):
+            self.turn()
+            return
+        try:
+            now = self._clock()
+            if manager is not None:
+                manager.sequences.follow_topics(self._client.metadata.snapshot.topics)
+            next_check_at = min(self.send_producer_data(now), self._accumulator.next_expiry_at())
+            self._check_at(min(next_check_at, self._client.metadata.next_update_at()), now)
         except BaseException as error:  # noqa: BLE001  whatever it is, `run` raises it
             self._end.set_exception(error)
 

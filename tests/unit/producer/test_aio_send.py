@@ -445,3 +445,19 @@ def test_it_cannot_be_pickled(broker):
                 pickle.dumps(producer)
 
     on_loop(main)
+
+
+def test_a_lone_record_is_sent_in_the_call_itself(broker):
+    """With linger.ms=0 its request is on its way before another task runs."""
+
+    async def main() -> None:
+        async with aio_producer(broker, **{"linger.ms": 0, "compression.type": "none"}) as producer:
+            await producer.send("one", b"first")
+            first = producer.send_nowait("one", b"lone")
+            core = producer._core
+            assert (1, None) == (core._client.requests_in_flight, core._sender._next_turn)
+            second = producer.send_nowait("one", b"next")
+            assert 2 == core._client.requests_in_flight
+            assert [1, 2] == [(await future).offset for future in (first, second)]
+
+    on_loop(main)
