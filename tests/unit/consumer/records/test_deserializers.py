@@ -303,7 +303,9 @@ def test_an_object_that_cannot_deserialize_is_rejected(part, plug_in, problem):
 
 def test_a_subclass_must_define_the_method():
     """A misspelled method is an error at the start: the inherited one would return None."""
-    with pytest.raises(ConfigError, match=r"^key\.deserializer: .* abstract method '?deserialize\b"):
+    with pytest.raises(
+        ConfigError, match=r"^key\.deserializer: .* abstract method '?deserialize\b"
+    ):
         deserializer(_Misspelt, is_key=True)
 
 
