@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -71,6 +72,20 @@ class CloseConnectionError(KafkaError):
 
 class IllegalTransitionError(KafkaError):
     """A transition that the table of states does not allow."""
+
+
+def check_leader_epoch(requested: int, current: int) -> None:
+    """Raise RefusedError if a request names another leader epoch than the partition's (KIP-320).
+
+    FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one; -1 means that the
+    client knows none.
+    """
+    if requested in {NO_LEADER_EPOCH, current}:
+        return
+    raise RefusedError(
+        ErrorCode.FENCED_LEADER_EPOCH if requested < current else ErrorCode.UNKNOWN_LEADER_EPOCH,
+        f"the request has leader epoch {requested}, the partition has {current}",
+    )
 
 
 @contextmanager

@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, check_leader_epoch
 from spark_kafka_sink.devbroker.base.topic_names import INTERNAL_TOPICS
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -253,17 +253,9 @@ class Partition:
     def check_leader_epoch(self, leader_epoch: int) -> None:
         """Raise RefusedError if the client's leader epoch is not the partition's (KIP-320).
 
-        FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one; -1 means that
-        the client knows none.
+        See the function of this name.
         """
-        if leader_epoch in {NO_LEADER_EPOCH, self.leader_epoch}:
-            return
-        raise RefusedError(
-            ErrorCode.FENCED_LEADER_EPOCH
-            if leader_epoch < self.leader_epoch
-            else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"the request has leader epoch {leader_epoch}, the partition has {self.leader_epoch}",
-        )
+        check_leader_epoch(leader_epoch, self.leader_epoch)
 
     def check_enough_replicas(self) -> None:
         """Raise RefusedError with NOT_ENOUGH_REPLICAS below min.insync.replicas.

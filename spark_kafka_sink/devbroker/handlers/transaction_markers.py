@@ -5,8 +5,8 @@ a transaction that hangs (KIP-664). The client needs ALTER or CLUSTER_ACTION on 
 
 A marker is a write with acks=all: fewer in-sync replicas than min.insync.replicas are
 NOT_ENOUGH_REPLICAS, and the response waits until they have it, or for request.timeout.ms
-(REQUEST_TIMED_OUT). A partition of which the broker has no replica is UNKNOWN_TOPIC_OR_PARTITION,
-one that another broker leads NOT_LEADER_OR_FOLLOWER. A marker that an older producer or coordinator
+(REQUEST_TIMED_OUT). A partition without a replica on this broker is UNKNOWN_TOPIC_OR_PARTITION, one
+that another broker leads NOT_LEADER_OR_FOLLOWER. A marker that an older producer or coordinator
 writes is INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED. In a partition of
 `__consumer_offsets` it ends what the transaction has committed of groups there.
 """

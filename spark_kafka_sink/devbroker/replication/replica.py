@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.refusal import RefusedError, check_leader_epoch
 from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
 from spark_kafka_sink.devbroker.metadata.records import NO_LEADER
 from spark_kafka_sink.model import NO_LEADER_EPOCH
@@ -51,14 +51,7 @@ class Replica:
 
     def check_epoch(self, leader_epoch: int) -> None:
         """Raise RefusedError if a client or follower knows another leader epoch (KIP-320)."""
-        if leader_epoch in {NO_LEADER_EPOCH, self.leader_epoch}:
-            return
-        raise RefusedError(
-            ErrorCode.FENCED_LEADER_EPOCH
-            if leader_epoch < self.leader_epoch
-            else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"the request has leader epoch {leader_epoch}, the partition has {self.leader_epoch}",
-        )
+        check_leader_epoch(leader_epoch, self.leader_epoch)
 
     def check_offsets_available(self) -> None:
         """Raise RefusedError with OFFSET_NOT_AVAILABLE while a new leader does not know the end.

@@ -133,7 +133,7 @@ class BadRowWriter:
         self._waiting: list[BadBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._first: list[tuple[BadRow, Place | None]] = []
-        #: Topics that do not exist, and those of which this task knows whether they do.
+        #: Topics that do not exist, and all that this task knows to exist or not.
         self._absent: set[str] = set()
         self._settled: set[str] = set()
         #: Whether this task has waited in vain for a topic that only others could create.

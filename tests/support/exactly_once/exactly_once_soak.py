@@ -2,7 +2,7 @@
 
 The seed determines which process is killed and when, except for how far a process gets within some
 milliseconds. In the end, a librdkafka consumer must read every row of every batch once, the bad
-ones as dead letters, half of which only brokers could refuse, and no transaction may be open.
+ones as dead letters, and no transaction may be open. Only brokers could refuse half of these rows.
 """
 
 from __future__ import annotations

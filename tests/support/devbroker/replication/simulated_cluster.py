@@ -541,8 +541,8 @@ class SimulatedCluster:
             raise InvariantError(f"the replicas of {key} aborted different transactions: {aborted}")
         stable = [log.last_stable_offset for log in logs]
         # An unclean leader may lack the marker of a transaction, which then stays open. So does one
-        # of which a follower alone has records, if the leader deletes its own at these offsets: as
-        # in Kafka, the follower does not notice that they differ.
+        # whose records only a follower has, if the leader deletes its own at these offsets: as in
+        # Kafka, the follower does not notice that they differ.
         expected = stable[0] if self.unclean else logs[0].log_end_offset
         differs = start == 0 and any(each != expected for each in stable)
         if self.open_transactions or differs:
