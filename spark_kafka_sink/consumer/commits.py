@@ -1,6 +1,6 @@
 """The user's side of commits: synchronous, asynchronous and automatic ones, and their callbacks.
 
-The network thread sends them (`group.offset_commits`); the user's thread starts them, calls the
+The network side sends them (`group.offset_commits`); the user's side starts them, calls the
 callbacks, and raises what prevents every later commit. The methods are called without the lock
 unless they say otherwise.
 """
@@ -22,6 +22,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from spark_kafka_sink.consumer.consumer_context import Waiting
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
     from spark_kafka_sink.consumer.interceptors import ConsumerInterceptors
 
@@ -70,31 +71,31 @@ class Commits:
         assert requests is not None  # noqa: S101  the callers have checked that there is a group
         return requests
 
-    def commit(self, offsets: Offsets, timeout: float) -> None:
+    def commit(self, offsets: Offsets, timeout: float) -> Waiting[None]:
         """Commit offsets, and wait for it (`KafkaConsumer.commit`)."""
         try:
-            self._commit(offsets, timeout, is_wakeable=True)
+            yield from self._commit(offsets, timeout, is_wakeable=True)
         except WakeupError:
             # It must not be lost to the error of a callback, which a later call raises.
             raise
         except KafkaError:
             # As in Java: earlier commits may have ended, and their callbacks come first.
-            self.call_back()
+            yield from self.call_back()
             raise
-        self.run_callbacks()
+        yield from self.run_callbacks()
 
-    def _commit(self, offsets: Offsets, timeout: float, *, is_wakeable: bool) -> None:
+    def _commit(self, offsets: Offsets, timeout: float, *, is_wakeable: bool) -> Waiting[None]:
         self._raise_fenced()
         prepared = self._requests.prepare(offsets)
         deadline = self._core.clock() + timeout
         # As in Java: an older commit must not overwrite this one.
-        if not self.await_pending(deadline, is_wakeable=is_wakeable):
+        if not (yield from self.await_pending(deadline, is_wakeable=is_wakeable)):
             raise KafkaTimeoutError(
                 f"OffsetCommit: asynchronous commits have had no answer within {timeout:g} s"
             )
         left = max(deadline - self._core.clock(), 0)
         call = partial(self._requests.commit, prepared, deadline)
-        self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
+        yield from self._core.call(call, left, "OffsetCommit", is_wakeable=is_wakeable)
         self._interceptors.on_commit(offsets)
 
     def commit_async(self, offsets: Offsets, callback: Any) -> None:
@@ -151,12 +152,12 @@ class Commits:
         if self._fenced is not None:
             raise self._fenced
 
-    def run_callbacks(self) -> None:
+    def run_callbacks(self) -> Waiting[None]:
         """Call the callbacks of asynchronous commits that have ended; raise if one was fenced."""
-        self.call_back()
+        yield from self.call_back()
         self._raise_fenced()
 
-    def call_back(self) -> None:
+    def call_back(self) -> Waiting[None]:
         """Call the callbacks of asynchronous commits that have ended."""
         while self._done:
             done = self._done[0]
@@ -169,7 +170,7 @@ class Commits:
             # Ctrl-C comes at the beginning of a call at the earliest.
             del self._done[0]
             if callback is not None:
-                callback(done.offsets, done.error)
+                yield from self._context.await_user(callback(done.offsets, done.error))
 
     def commit_if_due(self, now: float) -> float:
         """Commit the positions every auto.commit.interval.ms; return when it is due next.
@@ -236,7 +237,7 @@ class Commits:
     async def _commit_positions(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
     ) -> None:
-        """Commit offsets from the network thread; a failure is only logged."""
+        """Commit offsets from the network side; a failure is only logged."""
         if offsets:
             try:
                 prepared = self._requests.prepare(offsets, is_of_user=False)
@@ -249,19 +250,19 @@ class Commits:
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    ) -> Waiting[dict[TopicPartition, OffsetAndMetadata | None]]:
         """Return the committed offsets; None where there is none."""
         call = partial(self._requests.fetch, partitions, self._core.clock() + timeout)
         return self._core.call(call, timeout, "OffsetFetch")
 
-    def commit_before_close(self, timeout: float) -> None:
+    def commit_before_close(self, timeout: float) -> Waiting[None]:
         """Commit all positions if that is automatic; a failure is only logged."""
         offsets = self._automatic_offsets()
         if not offsets:
             return
         try:
             if timeout > 0:
-                self._commit(offsets, timeout, is_wakeable=False)
+                yield from self._commit(offsets, timeout, is_wakeable=False)
             else:
                 # It is sent before LeaveGroup, and its answer is not waited for.
                 prepared = self._requests.prepare(offsets, is_of_user=False)
@@ -276,21 +277,21 @@ class Commits:
         with self._context.lock:
             return self._subscriptions.all_consumed()
 
-    def begin_pending(self) -> None:
+    def begin_pending(self) -> Waiting[None]:
         """Start the asynchronous commits, as the member that is about to leave.
 
         They need no broker for that, so that it does not take long.
         """
         if self._pending:
             limit = self._core.config.request_timeout_ms / 1000
-            self._core.call(_nothing, limit, "OffsetCommit", is_wakeable=False)
+            yield from self._core.call(_nothing, limit, "OffsetCommit", is_wakeable=False)
 
-    def await_pending(self, deadline: float, *, is_wakeable: bool = False) -> bool:
+    def await_pending(self, deadline: float, *, is_wakeable: bool = False) -> Waiting[bool]:
         """Wait for the asynchronous commits; return whether they have ended."""
         while self._pending and (left := deadline - self._core.clock()) > 0:
             if is_wakeable:
                 self._core.raise_wakeup()
-            self._context.wait(left)
+            yield from self._context.wait(left)
         return not self._pending
 
 

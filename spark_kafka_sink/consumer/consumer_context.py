@@ -1,13 +1,13 @@
 """The parts of a consumer that all others share: lock, subscriptions and connections.
 
-Two threads meet here: the user's, within the consumer's methods, and the network thread. What they
-share is changed only under `lock`, which neither holds while it waits, decodes records or calls the
-user. The network thread runs coroutines; an error that none of them expects is raised by the user's
-next call, unless there was no answer in time: that never reaches the user, but delays the step.
+Two sides meet here: the user's, within the consumer's methods, and the network's. Each has a thread
+(`threaded_core`), or both share the user's event loop (`loop_core`). What they share is changed
+only under `lock`, which neither holds while it waits, decodes records or calls the user. The
+network side runs coroutines; an error that none of them expects is raised by the user's next call,
+unless there was no answer in time: that never reaches the user, but delays the step.
 
-Ctrl-C may strike the user's thread after each C function and at the start of each Python function.
-So both locks are those of the C library, which a `with` releases in any case. A Condition or a
-Future is not: its methods are Python functions, and an interrupted one leaves it locked.
+The user's side may not be coroutines, since Ctrl-C could prevent one from being awaited. What waits
+there is a generator (`Waiting`): a thread runs it in one go and blocks in `wait`; a task awaits it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from spark_kafka_sink.errors import (
     KafkaTimeoutError,
@@ -39,11 +40,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: A call of the user's side that may wait, and returns T: run it with `yield from`.
+Waiting: TypeAlias = Generator[Any, Any, T]
+
 logger = logging.getLogger(__name__)
 
 
 class Answer(Generic[T]):
-    """The result of a coroutine on the network thread, for the user's thread."""
+    """The result of a coroutine of the network side, for the user's side."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         """Prepare to run `work`, which returns the coroutine."""
@@ -66,7 +70,7 @@ class Answer(Generic[T]):
         self.is_done = True
 
     def cancel(self) -> None:
-        """Cancel the coroutine, which may not have begun, on the network thread."""
+        """Cancel the coroutine, which may not have begun, on its loop."""
         self._is_cancelled = True
         if self._task is not None:
             self._task.cancel()
@@ -78,8 +82,8 @@ class Answer(Generic[T]):
         return self._result
 
 
-class ConsumerContext:
-    """The lock, the subscriptions and, once the network thread has started, the connections."""
+class ConsumerContext(ABC):
+    """The lock, the subscriptions and, once the network side has started, the connections."""
 
     def __init__(
         self,
@@ -94,18 +98,17 @@ class ConsumerContext:
         self.subscriptions = subscriptions
         self.clock = clock
         self.measures = measures
+        #: Of the C library: Ctrl-C may strike the user's thread at the start of each Python
+        #: function, and an interrupted method of a Condition would leave it locked.
         self.lock = threading.RLock()
-        #: Locked until there is something that the user's thread may wait for.
-        self._bell = threading.Lock()
-        self._bell.acquire()
         #: Whether positions may be looked up: the user has called `poll` since partitions were
         #: assigned, and since a look-up has failed.
         self.may_look_up = False
         #: An unexpected or permanent error; the user's next call raises it.
         self.failure: BaseException | None = None
-        #: Counts what may concern the user's thread, which looks again if it has changed.
+        #: Counts what may concern the user's side, which looks again if it has changed.
         self.changes = 0
-        #: Commits offsets automatically from the network thread: which, and when to give up.
+        #: Commits offsets automatically from the network side: which, and when to give up.
         self.commit_positions: Callable[
             [Mapping[TopicPartition, OffsetAndMetadata], float], Coroutine[Any, Any, None]
         ]
@@ -129,14 +132,45 @@ class ConsumerContext:
         self._loop = asyncio.get_running_loop()
         self._changed = changed
 
+    @abstractmethod
     def wake(self) -> None:
-        """Make the network thread start what is due; any thread may call it."""
-        self._loop.call_soon_threadsafe(self._changed.set)
+        """Make the network side start what is due; the user's side may call it."""
+
+    @abstractmethod
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine of the network side soon; the user's side may call it."""
+
+    @abstractmethod
+    def cancel(self, answer: Answer[Any]) -> None:
+        """Cancel the coroutine of an answer; the user's side no longer waits for it."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> Waiting[None]:
+        """Wait on the user's side until there may be news; it has to look again then.
+
+        Call it without the lock.
+        """
+
+    @abstractmethod
+    def ring(self) -> None:
+        """Wake the user's side, if it waits; call it under the lock."""
+
+    @abstractmethod
+    def give_turn(self) -> Waiting[None]:
+        """Wait a moment if the network side could not run meanwhile; call it without the lock."""
+
+    @abstractmethod
+    def block(self, work: Callable[[], T]) -> Waiting[T]:
+        """Return what `work` returns, which may block the user's side; call it without the lock."""
+
+    @abstractmethod
+    def await_user(self, result: object) -> Waiting[None]:
+        """Wait for what a function of the user's has returned, if it was a coroutine function."""
 
     async def wait_for_change(self, deadline: float) -> bool:
         """Wait until something has changed; return False if the deadline passes first.
 
-        Call it on the network thread, without the lock.
+        Call it on the network side, without the lock.
         """
         wait = self._loop.create_future()
         self._waits.append(wait)
@@ -154,57 +188,34 @@ class ConsumerContext:
         return result
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on the network thread."""
+        """Wait on the network side."""
         await asyncio.sleep(seconds)
 
     def finish_waits(self) -> None:
-        """End the waits for a change; called on the network thread whenever there is one."""
+        """End the waits for a change; called on the network side whenever there is one."""
         waits, self._waits = self._waits, []
         for wait in waits:
             if not wait.done():
                 wait.set_result(None)
 
-    def wait(self, seconds: float) -> None:
-        """Wait on the user's thread until there may be news; it has to look again then.
-
-        Call it without the lock.
-        """
-        self._bell.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
-
-    def ring(self) -> None:
-        """Wake the user's thread, if it waits; call it under the lock."""
-        # A signal handler may have rung meanwhile.
-        with suppress(RuntimeError):
-            self._bell.release()
-
     def note_change(self) -> None:
-        """Wake the user's thread for what may concern it; call it under the lock."""
+        """Wake the user's side for what may concern it; call it under the lock."""
         self.changes += 1
         self.ring()
 
     def tell_user(self) -> None:
-        """Wake the user's thread, if it waits, and the network thread; call it under the lock."""
+        """Wake the user's side, if it waits, and the network side; call it under the lock."""
         self.note_change()
         self.wake()
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine on the network thread; any thread may call it."""
-        self._loop.call_soon_threadsafe(self._start, work)
-
     def start_for_user(self, answer: Answer[Any]) -> None:
-        """Run the coroutine of an answer, and wake the user's thread when it is there."""
+        """Run the coroutine of an answer, and wake the user's side when it is there."""
         self.start(partial(self._run_for_user, answer))
 
     async def _run_for_user(self, answer: Answer[Any]) -> None:
         await answer.run()
         with self.lock:
             self.ring()
-
-    def cancel(self, answer: Answer[Any]) -> None:
-        """Cancel the coroutine of an answer; the user's thread no longer waits for it."""
-        with suppress(RuntimeError):
-            # Otherwise the thread has ended, and has cancelled it.
-            self._loop.call_soon_threadsafe(answer.cancel)
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = self._loop.create_task(work())

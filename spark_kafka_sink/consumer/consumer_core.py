@@ -1,9 +1,8 @@
-"""The parts of one consumer, put together, and the thread that talks to the brokers.
+"""The parts of one consumer, put together, without what runs them: a thread, or the user's loop.
 
-`KafkaConsumer` is the public class. Its methods run on the user's thread, one at a time
-(`CallGuard`), and meet the network thread under the lock of the context: see
-`consumer_context`. The network thread starts what is due whenever something has changed:
-heartbeats, look-ups of positions, fetches, metadata.
+The user's side calls them, and meets the network side under the lock of the context: see
+`consumer_context`. The network side starts what is due whenever something has changed: heartbeats,
+look-ups of positions, fetches, metadata.
 """
 
 from __future__ import annotations
@@ -11,16 +10,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import os
-import threading
 import time
 import uuid
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_kafka_sink.config.consumer_config import CONSUMER_PROTOCOL, KafkaConsumerConfig
-from spark_kafka_sink.consumer.consumer_context import Answer, ConsumerContext
+from spark_kafka_sink.consumer.consumer_context import Answer
 from spark_kafka_sink.consumer.consumer_metrics import ConsumerMetrics
 from spark_kafka_sink.consumer.fetch.fetcher import Fetcher
 from spark_kafka_sink.consumer.group.classic_coordinator import ClassicCoordinator
@@ -38,24 +35,21 @@ from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.network.authentication.connection_security import read_security
 from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 from spark_kafka_sink.network.network_client import NetworkClient
-from spark_kafka_sink.network.network_thread import NetworkThread, stop_if_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
-    from weakref import finalize
+    from contextlib import ExitStack
 
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
+    from spark_kafka_sink.consumer.consumer_context import ConsumerContext, Waiting
     from spark_kafka_sink.consumer.group.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
-#: Seconds by which the network thread's own answer to a timeout may be late.
+#: Seconds by which the network side's own answer to a timeout may be late.
 _ANSWER_TIMEOUT: Final = 1.0
-#: Held by a nested call.
-_NESTED: Final = nullcontext()
 
 
 def closed_error() -> IllegalStateError:
@@ -63,60 +57,8 @@ def closed_error() -> IllegalStateError:
     return IllegalStateError("the consumer is closed: create another one")
 
 
-class CallGuard:
-    """The call that is running; those of the listener's are nested in another one.
-
-    It protects a consumer from two threads at once, from a forked process, and from calls after
-    `close`. The lock is all its state, and one of the C library, so that no Ctrl-C leaves a call
-    behind that has ended. Then not even `close` could run.
-    """
-
-    def __init__(self, settle: Callable[[], None]) -> None:
-        """Start without a call, in the current process; `settle` begins each that is not nested."""
-        self._settle = settle
-        self._process_id = os.getpid()
-        self.is_closed = False
-        self._lock = threading.Lock()
-        #: The thread of the last call, which may have ended.
-        self._thread: int | None = None
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is another process than that of the consumer."""
-        return os.getpid() != self._process_id
-
-    @property
-    def is_calling(self) -> bool:
-        """Whether a call of this thread is running."""
-        return self._lock.locked() and self._thread == threading.get_ident()
-
-    def call(self, *, closes: bool = False) -> AbstractContextManager[Any]:
-        """Return what to hold during a call.
-
-        Raises IllegalStateError beside another thread's call, after a fork, and unless it `closes`
-        the consumer, after that.
-        """
-        if self.is_forked:
-            raise IllegalStateError(
-                "the consumer was created in another process: create one in each process"
-            )
-        is_nested = self.is_calling
-        if self._lock.locked() and not is_nested:
-            raise IllegalStateError(
-                "the consumer is used by two threads at once: give each thread a consumer "
-                "of its own, or a lock; only wakeup() may be called by any thread"
-            )
-        if self.is_closed and not closes:
-            raise closed_error()
-        if is_nested:
-            return _NESTED
-        self._settle()
-        self._thread = threading.get_ident()
-        return self._lock
-
-
 class ConsumerCore:
-    """The subscriptions, the coordinator, the positions, the fetches and their thread."""
+    """The subscriptions, the coordinator, the positions and the fetches."""
 
     def __init__(
         self,
@@ -124,10 +66,11 @@ class ConsumerCore:
         assignors: Sequence[ConsumerPartitionAssignor],
         undo: ExitStack,
         *,
+        context_type: type[ConsumerContext],
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Put the parts together; `start` starts the thread. Both clocks return seconds.
+        """Put the parts together; both clocks return seconds.
 
         Only metrics reporters run yet, and `undo` closes them. Raises ConfigError for TLS and SASL
         settings, and for reporters, that cannot be used.
@@ -148,9 +91,7 @@ class ConsumerCore:
             assigned_partitions=lambda: len(self.subscriptions.assigned_partitions),
             preferred_replica=self.subscriptions.last_preferred_read_replica,
         )
-        self.context = ConsumerContext(
-            config, self.subscriptions, clock=clock, measures=self.measures
-        )
+        self.context = context_type(config, self.subscriptions, clock=clock, measures=self.measures)
         self.coordinator = self._create_coordinator(assignors)
         self.offset_commits = (
             None if self.coordinator is None else OffsetCommits(self.context, self.coordinator)
@@ -165,13 +106,6 @@ class ConsumerCore:
         #: The consumer is being closed, which nothing is to interrupt.
         self.ignores_wakeups = False
         self._changed: asyncio.Event
-        self._owner_end: finalize[..., Any]
-        self._thread = NetworkThread(
-            self._serve,
-            name=f"kafka-consumer-network-thread | {config.client_id}",
-            closed=closed_error,
-            busy=_BUSY,
-        )
 
     def _create_coordinator(
         self, assignors: Sequence[ConsumerPartitionAssignor]
@@ -183,40 +117,10 @@ class ConsumerCore:
             return ConsumerCoordinator(self.context, member_settings(config))
         return ClassicCoordinator(self.context, group_settings(config), assignors)
 
-    def start(self, undo: ExitStack) -> None:
-        """Start the network thread; `undo` stops it."""
-        self._thread.start(undo)
+    # --- the network side
 
-    def stop_with(self, owner: object, close_plug_ins: Callable[[], None], undo: ExitStack) -> None:
-        """Stop when `owner` is garbage-collected without `stop`, and call `close_plug_ins` then.
-
-        `undo` makes it forget the owner again.
-        """
-        self._owner_end = stop_if_forgotten(
-            owner,
-            partial(self._stop_forgotten, close_plug_ins),
-            client_id=self.config.client_id,
-            effect=" Its group waits for it until its session times out",
-        )
-        undo.callback(self._owner_end.detach)
-
-    def _stop_forgotten(self, close_plug_ins: Callable[[], None]) -> None:
-        with ExitStack() as closing:
-            closing.callback(close_plug_ins)
-            closing.callback(self.stop)
-
-    def stop(self) -> None:
-        """Close all connections, end the network thread, and close the metrics reporters."""
-        try:
-            self._thread.stop()
-        finally:
-            self.metrics.close()
-        # Not before: after Ctrl-C the garbage collector would still do this.
-        self._owner_end.detach()
-
-    # --- the network thread
-
-    async def _serve(self) -> None:
+    def _connect(self) -> NetworkClient:
+        """Create the connections on the loop that runs now."""
         self._changed, nodes_changed = asyncio.Event(), asyncio.Event()
 
         def on_change() -> None:
@@ -227,11 +131,7 @@ class ConsumerCore:
         client = NetworkClient(self.config, on_change=on_change, listener=self.measures)
         requests = BrokerRequests(client, self.config, nodes_changed)
         self.context.begin(client, requests, OffsetCalls(requests), self._changed)
-        self._thread.started()
-        try:
-            await self._look_what_is_due()
-        finally:
-            await client.close()
+        return client
 
     def _warn_if_unreachable(self, client: NetworkClient) -> None:
         """Log once that nothing listens at any broker's address; `poll` only returns nothing."""
@@ -272,7 +172,7 @@ class ConsumerCore:
                 until = min(until, now + self.config.reconnect_backoff_max_ms / 1000)
         return until
 
-    # --- the user's thread
+    # --- the user's side
 
     def call(
         self,
@@ -281,8 +181,8 @@ class ConsumerCore:
         what: str,
         *,
         is_wakeable: bool = True,
-    ) -> T:
-        """Run a coroutine, which `work` returns, on the network thread, and return its result.
+    ) -> Waiting[T]:
+        """Run a coroutine, which `work` returns, on the network side, and return its result.
 
         It has to end by itself within `timeout` seconds. Raises WakeupError after `wakeup`, unless
         `is_wakeable` is False: then a later call does. Raises KafkaTimeoutError if it does not end,
@@ -299,7 +199,7 @@ class ConsumerCore:
                 left = until - self.clock()
                 if left <= 0:
                     raise KafkaTimeoutError(f"{what}: no answer within {timeout:g} s")
-                context.wait(left)
+                yield from context.wait(left)
             return answer.get()
         finally:
             if not answer.is_done:
@@ -316,7 +216,7 @@ class ConsumerCore:
             record(now - started, now)
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine on the network thread, and do not wait for it."""
+        """Run a coroutine on the network side, and do not wait for it."""
         self.context.start(work)
 
     def wakeup(self) -> None:

@@ -1,77 +1,44 @@
 """The consumer: it reads topics, alone or as a member of a group (Kafka's KafkaConsumer).
 
 The user's thread calls the methods, one at a time; a daemon thread runs one asyncio loop that owns
-all sockets, keeps the member in its group and fetches ahead. `consumer_core` holds the parts that
-talk to the brokers, `polls` and `commits` the work of the user's thread.
+all sockets, keeps the member in its group and fetches ahead. `threaded_core` holds the parts that
+talk to the brokers, `consumer_calls` the calls and what they have in common with those of asyncio.
 
 A consumer must be created in the process that uses it, and is never pickled.
 """
 
 from __future__ import annotations
 
-import logging
-import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NoReturn, Self
 
-from spark_kafka_sink.config.arguments import (
-    INT64,
-    check_columns,
-    is_integer,
-    number_of,
-    number_of_seconds,
-    offset_of,
-    offsets_of,
-    partition_of,
-    partitions_of,
-    topic_of,
-)
-from spark_kafka_sink.config.consumer_config import CONSUMER_PROTOCOL, KafkaConsumerConfig
+from spark_kafka_sink.config.arguments import topic_of
+from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
 from spark_kafka_sink.config.format_arguments import FormatArguments
-from spark_kafka_sink.config.plug_ins import PlugIns, plug_in_settings
-from spark_kafka_sink.consumer.assignors.assignment_strategies import assignor_instances
-from spark_kafka_sink.consumer.commits import Commits
-from spark_kafka_sink.consumer.consumer_core import CallGuard, ConsumerCore
-from spark_kafka_sink.consumer.group.group_requests import LeaveOperation
-from spark_kafka_sink.consumer.interceptors import resolve_interceptors
-from spark_kafka_sink.consumer.polls import Polls
-from spark_kafka_sink.consumer.records.deserializers import resolve_deserializers
-from spark_kafka_sink.consumer.subscription.partition_state import (
-    EARLIEST,
-    LATEST,
-    FetchPosition,
-    LeaderAndEpoch,
+from spark_kafka_sink.consumer.consumer_calls import (
+    CLOSE_TIMEOUT,
+    ITERATION_TIMEOUT,
+    ConsumerCalls,
+    seconds_of,
+    times_of,
 )
-from spark_kafka_sink.errors import ConfigError, IllegalStateError, KafkaError
-from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, MetricsByName
-from spark_kafka_sink.model import Node, PartitionInfo, TopicPartition
+from spark_kafka_sink.consumer.threaded_core import CallGuard, ThreadedCore, finish
+from spark_kafka_sink.errors import IllegalStateError, KafkaError
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     import pyarrow as pa
 
-    from spark_kafka_sink.consumer.group.coordinator import Coordinator
     from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
     from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecord, ConsumerRecords
-    from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
-    from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
-
-logger = logging.getLogger(__name__)
-
-#: Seconds that `close` takes at most unless told otherwise, as in Java.
-CLOSE_TIMEOUT: Final = 30.0
-#: Seconds of each `poll` of an iteration.
-_ITERATION_TIMEOUT: Final = 1.0
-#: The methods of a ConsumerRebalanceListener.
-_LISTENER = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+    from spark_kafka_sink.model import OffsetAndMetadata, PartitionInfo, TopicPartition
 
 
-class KafkaConsumer:
+class KafkaConsumer(ConsumerCalls):
     """A client that reads records from Kafka; `close` it or use it in a `with` block.
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
@@ -107,6 +74,10 @@ class KafkaConsumer:
     KafkaTimeoutError then.
     """
 
+    _core: ThreadedCore
+    _guard: CallGuard
+    _awaits = False
+
     def __init__(self, config: KafkaConsumerConfig | Mapping[str, object]) -> None:
         """Create a consumer, which connects when it is first used.
 
@@ -114,22 +85,12 @@ class KafkaConsumer:
         """
         if not isinstance(config, KafkaConsumerConfig):
             config = KafkaConsumerConfig.from_mapping(config)
-        self._config = config
         self._is_closing = self._has_stopped = False
-        self._plug_ins = PlugIns(plug_in_settings(config))
         with ExitStack() as undo:
-            undo.callback(self._plug_ins.close)
-            assignors = assignor_instances(config.partition_assignment_strategy, self._plug_ins)
-            deserializers = resolve_deserializers(config, self._plug_ins)
-            interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
-            self._core = core = ConsumerCore(config, assignors, undo)
-            self._context = core.context
-            self._subscriptions = core.subscriptions
-            self._commits = Commits(core, interceptors)
-            self._polls = Polls(core, self._commits, deserializers, interceptors)
+            self._build(config, ThreadedCore, undo)
             self._guard = CallGuard(self._polls.settle)
-            core.start(undo)
-            core.stop_with(self, self._plug_ins.close, undo)
+            self._core.start(undo)
+            self._core.stop_with(self, self._plug_ins.close, undo)
             undo.pop_all()
 
     # --- what to read
@@ -151,30 +112,7 @@ class KafkaConsumer:
 
         Raises ConfigError without group.id, IllegalStateError after `assign`.
         """
-        names = topics_of(topics)
-        compiled = None if pattern is None else pattern_of(pattern)
-        check_listener(listener)
-        with self._call():
-            if (compiled is not None) + (broker_pattern is not None) + bool(names) > 1:
-                raise ConfigError("subscribe takes either topics or one pattern, not both")
-            if compiled is None and broker_pattern is None and not names:
-                self._unsubscribe()
-                return
-            coordinator = self._need_group("subscribe")
-            if broker_pattern is not None and self._config.group_protocol != CONSUMER_PROTOCOL:
-                raise ConfigError(
-                    "a broker evaluates patterns only with group.protocol=consumer: set it, or "
-                    "pass the regular expression as `pattern`"
-                )
-            with self._context.lock:
-                if broker_pattern is not None:
-                    self._subscriptions.subscribe_broker_pattern(broker_pattern, listener)
-                elif compiled is None:
-                    self._subscriptions.subscribe(frozenset(names), listener)
-                else:
-                    self._subscriptions.subscribe_pattern(compiled, listener)
-                coordinator.subscription_changed()
-                self._context.wake()
+        finish(self._subscribe(topics, pattern, broker_pattern, listener))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these `partitions`, without a share for other members of the group.
@@ -184,42 +122,11 @@ class KafkaConsumer:
 
         Raises IllegalStateError after `subscribe`.
         """
-        topic_partitions = partitions_of(partitions)
-        with self._call():
-            if not topic_partitions:
-                self._unsubscribe()
-                return
-            self._commits.commit_before_assignment()
-            with self._context.lock:
-                self._subscriptions.assign_from_user(topic_partitions)
-                self._context.may_look_up = False
-                self._context.forget_positions()
-                self._context.wake()
+        finish(self._assign(partitions))
 
     def unsubscribe(self) -> None:
         """Leave the group, or end the assignment, and read nothing."""
-        with self._call():
-            self._unsubscribe()
-
-    def _unsubscribe(self) -> None:
-        try:
-            self._polls.leave("the consumer unsubscribed from all topics", LeaveOperation.DEFAULT)
-        finally:
-            with self._context.lock:
-                self._subscriptions.unsubscribe()
-                self._context.forget_positions()
-                self._core.topics.forget_pattern()
-                self._context.wake()
-
-    def subscription(self) -> frozenset[str]:
-        """Return the topics subscribed to, by name or by the pattern so far."""
-        with self._call(), self._context.lock:
-            return self._subscriptions.subscription.topics
-
-    def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are read."""
-        with self._call(), self._context.lock:
-            return frozenset(self._subscriptions.assigned_partitions)
+        finish(self._unsubscribe())
 
     # --- reading
 
@@ -235,8 +142,7 @@ class KafkaConsumer:
         it to go on), BrokerError if a topic or the group may not be used, WakeupError after
         `wakeup`, and IllegalStateError without a subscription.
         """
-        with self._call():
-            records = self._polls.poll(seconds_of(timeout))
+        records = finish(self._poll(timeout))
         self._polls.is_taking = False
         return records
 
@@ -268,15 +174,12 @@ class KafkaConsumer:
         it to go on, or set `{"onDecodeError": "null"}`. After SchemaRegistryError the same records
         come again.
         """
-        check_columns(columns)
         arguments = FormatArguments(
             key_format, value_format, key_schema, value_schema, schema_registry, format_options
         )
-        with self._call():
-            seconds = seconds_of(timeout)
-            table = self._polls.poll_arrow(
-                seconds, columns, include_headers=include_headers, arguments=arguments
-            )
+        table = finish(
+            self._poll_arrow(timeout, columns, arguments, include_headers=include_headers)
+        )
         self._polls.is_taking = False
         return table
 
@@ -289,7 +192,12 @@ class KafkaConsumer:
         """
         while True:
             with self._guard.call():
-                records = self._polls.next_record(_ITERATION_TIMEOUT)
+                record = self._polls.take_made()
+                records = (
+                    finish(self._polls.next_record(ITERATION_TIMEOUT))
+                    if record is None
+                    else [record]
+                )
             self._polls.is_taking = False
             yield from records
 
@@ -309,26 +217,7 @@ class KafkaConsumer:
         Raises CommitFailedError if the partitions have other owners now, RebalanceInProgressError
         during a rebalance (call `poll`, then try again), BrokerError and ConfigError.
         """
-        with self._call():
-            self._need_group("commit")
-            with self._core.timed(self._core.measures.commit_called):
-                self._commits.commit(self._offsets(offsets), self._timeout(timeout))
-
-    def commit_async(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
-        callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object]
-        | None = None,
-    ) -> None:
-        """Commit `offsets` for the group without waiting; see `commit`.
-
-        A later `poll`, `commit` or `close` calls `callback` with the offsets and the error, None if
-        there was none. It is not retried: a later commit may have been faster.
-        """
-        check_callback(callback)
-        with self._call():
-            self._need_group("commit_async")
-            self._commits.commit_async(self._offsets(offsets), callback)
+        finish(self._commit(offsets, timeout))
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -337,25 +226,7 @@ class KafkaConsumer:
 
         `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        topic_partitions = partitions_of(partitions)
-        with self._call():
-            self._need_group("committed")
-            with self._core.timed(self._core.measures.committed_called):
-                return self._commits.committed(topic_partitions, self._timeout(timeout))
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return what `KafkaProducer.send_offsets_to_transaction` needs (KIP-447)."""
-        with self._call(), self._context.lock:
-            return self._need_group("group_metadata").group_metadata()
-
-    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Make the next `poll` rejoin the group, for instance because user data have changed.
-
-        The brokers log `reason`. With group.protocol=consumer it has no effect but a warning: there
-        the coordinator alone decides when to rebalance.
-        """
-        with self._call(), self._context.lock:
-            self._need_group("enforce_rebalance").enforce_rebalance(reason)
+        return finish(self._committed(partitions, timeout))
 
     # --- positions
 
@@ -364,61 +235,7 @@ class KafkaConsumer:
 
         `partition` must be assigned. `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        with self._call():
-            return self._polls.position(partition_of(partition), self._timeout(timeout))
-
-    def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
-        """Read `partition` from `offset` on; records that were fetched before are dropped."""
-        partition = partition_of(partition)
-        target = offset_of(partition, offset)
-        with self._call(), self._context.lock:
-            self._need_assigned(partition)
-            self._context.forget_positions()
-            leader = LeaderAndEpoch.in_metadata(self._context.client.metadata.snapshot, partition)
-            position = FetchPosition(target.offset, target.leader_epoch, leader)
-            self._subscriptions.seek_unvalidated(partition, position)
-            self._context.wake()
-
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read `partitions`, or all that are assigned, from their first offset on."""
-        self._seek_to(partitions, EARLIEST)
-
-    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read only new records of `partitions`, or of all that are assigned."""
-        self._seek_to(partitions, LATEST)
-
-    def _seek_to(self, partitions: Iterable[TopicPartition], reset: Any) -> None:
-        topic_partitions = partitions_of(partitions)
-        with self._call(), self._context.lock:
-            self._need_assigned(*topic_partitions)
-            self._context.forget_positions()
-            for topic_partition in topic_partitions or self._subscriptions.assigned_partitions:
-                self._subscriptions.request_offset_reset(topic_partition, reset)
-            self._context.wake()
-
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of these `partitions` until `resume`; what was fetched is kept."""
-        self._change_each(partitions, self._subscriptions.pause)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return records of these `partitions` again."""
-        self._change_each(partitions, self._subscriptions.resume)
-
-    def _change_each(
-        self, partitions: Iterable[TopicPartition], change: Callable[[TopicPartition], None]
-    ) -> None:
-        topic_partitions = partitions_of(partitions)
-        with self._call(), self._context.lock:
-            self._need_assigned(*topic_partitions)
-            for topic_partition in topic_partitions:
-                change(topic_partition)
-            # What is kept of a paused one no longer delays the fetches of other partitions.
-            self._context.wake()
-
-    def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are paused."""
-        with self._call(), self._context.lock:
-            return frozenset(self._subscriptions.paused_partitions)
+        return finish(self._position(partition, timeout))
 
     # --- questions to the brokers
 
@@ -429,7 +246,7 @@ class KafkaConsumer:
 
         `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        return self._ends(partitions, EARLIEST_TIMESTAMP, timeout)
+        return finish(self._ends(partitions, EARLIEST_TIMESTAMP, timeout))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -439,7 +256,7 @@ class KafkaConsumer:
         `timeout` is in seconds, by default default.api.timeout.ms. With
         isolation.level=read_committed that is the last stable offset.
         """
-        return self._ends(partitions, LATEST_TIMESTAMP, timeout)
+        return finish(self._ends(partitions, LATEST_TIMESTAMP, timeout))
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -449,28 +266,7 @@ class KafkaConsumer:
         `times` has a time for each partition, in ms since 1970. `timeout` is in seconds, by default
         default.api.timeout.ms.
         """
-        return self._find_offsets(times_of(times), timeout)
-
-    def _ends(
-        self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None
-    ) -> dict[TopicPartition, int]:
-        timestamps = dict.fromkeys(partitions_of(partitions), timestamp)
-        return {
-            partition: offset or 0
-            for partition, offset in self._find_offsets(timestamps, timeout).items()
-        }
-
-    def _find_offsets(
-        self, timestamps: dict[TopicPartition, int], timeout: float | None
-    ) -> dict[TopicPartition, int | None]:
-        with self._call():
-            seconds = self._timeout(timeout)
-            deadline = self._core.clock() + seconds
-            is_committed = self._config.is_read_committed
-            call = partial(
-                self._context.calls.offsets, timestamps, deadline, is_committed=is_committed
-            )
-            return self._core.call(call, seconds, "ListOffsets")
+        return finish(self._find_offsets(times_of(times), timeout))
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         """Return the partitions of `topic`, with their leaders.
@@ -478,59 +274,14 @@ class KafkaConsumer:
         `timeout` is in seconds, by default default.api.timeout.ms. Raises BrokerError if the topic
         does not exist.
         """
-        with self._call():
-            return self._describe([topic_of(topic)], timeout)[topic]
+        return finish(self._describe([topic_of(topic)], timeout))[topic]
 
     def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         """Return the partitions of all topics that this consumer may see, also of internal ones.
 
         `timeout` is in seconds, by default default.api.timeout.ms.
         """
-        with self._call():
-            return self._describe(None, timeout, includes_internal=True)
-
-    def _describe(
-        self, topics: list[str] | None, timeout: float | None, *, includes_internal: bool = False
-    ) -> dict[str, list[PartitionInfo]]:
-        seconds = self._timeout(timeout)
-        deadline = self._core.clock() + seconds
-        call = partial(
-            self._context.calls.describe, topics, deadline, includes_internal=includes_internal
-        )
-        return _partitions(self._core.call(call, seconds, "Metadata"))
-
-    def current_lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets the position is behind the end of the log, as far as is known.
-
-        `partition` must be assigned. It sends no request, and takes no time: None means that there
-        is no position yet, or that the end is only now being looked up. With
-        isolation.level=read_committed the end is the last stable offset.
-        """
-        with self._call():
-            return self._current_lag(partition_of(partition))
-
-    def _current_lag(self, partition: TopicPartition) -> int | None:
-        """Return the lag; if the end is not known, begin to look it up (OffsetFetcher.currentLag).
-
-        A failed look-up is repeated by the next call.
-        """
-        subscriptions, is_committed = self._subscriptions, self._config.is_read_committed
-        with self._context.lock:
-            lag = subscriptions.partition_lag(partition, is_committed=is_committed)
-            end = subscriptions.partition_end_offset(partition, is_committed=is_committed)
-            if end is None and not subscriptions.is_end_offset_requested(partition):
-                subscriptions.request_end_offset(partition)
-                self._context.start(partial(_find_end, self._core, partition))
-        return lag
-
-    # --- metrics
-
-    def metrics(self) -> Mapping[MetricName, KafkaMetric]:
-        """Return the metrics by their names; each `value()` is current when it is called.
-
-        They have the names of Kafka's Java consumer. Any thread may call it, also after `close`.
-        """
-        return MetricsByName(self._core.metrics.metrics())
+        return finish(self._describe(None, timeout, includes_internal=True))
 
     # --- lifecycle
 
@@ -565,7 +316,7 @@ class KafkaConsumer:
                 if not self._is_closing:
                     self._is_closing = True
                     # The listener is called, and may commit.
-                    self._polls.close(seconds, commits=commits)
+                    finish(self._polls.close(seconds, commits=commits))
             finally:
                 self._guard.is_closed = True
                 self._stop()
@@ -608,142 +359,3 @@ class KafkaConsumer:
         group = "" if self._config.group_id is None else f" group={self._config.group_id!r}"
         state = ", closed" if self._guard.is_closed else ""
         return f"<KafkaConsumer{group} {self._subscriptions.subscription}{state}>"
-
-    # --- helpers
-
-    def _call(self) -> AbstractContextManager[Any]:
-        """Return what to hold during a call of the user's; raise if the consumer is closed."""
-        call = self._guard.call()
-        self._polls.end_calm()
-        return call
-
-    def _timeout(self, timeout: float | None) -> float:
-        default = self._config.default_api_timeout_ms / 1000
-        return default if timeout is None else seconds_of(timeout)
-
-    def _need_group(self, method: str) -> Coordinator:
-        if self._core.coordinator is None:
-            raise ConfigError(f"{method} needs a group: set group.id")
-        return self._core.coordinator
-
-    def _need_assigned(self, *partitions: TopicPartition) -> None:
-        for partition in partitions:
-            if not self._subscriptions.is_assigned(partition):
-                raise IllegalStateError(f"{partition} is not assigned to this consumer")
-
-    def _offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        if offsets is None:
-            with self._context.lock:
-                return self._subscriptions.all_consumed()
-        return offsets_of(offsets)
-
-
-def _partitions(response: MetadataResponse) -> dict[str, list[PartitionInfo]]:
-    nodes = {
-        broker.node_id: Node(broker.node_id, broker.host, broker.port)
-        for broker in response.brokers
-    }
-    return {
-        topic.name or "": [
-            PartitionInfo(
-                topic.name or "", partition.partition_index, nodes.get(partition.leader_id)
-            )
-            for partition in sorted(topic.partitions, key=lambda item: item.partition_index)
-        ]
-        for topic in response.topics
-    }
-
-
-# --- the arguments of the methods, checked: a mistake is raised where it was made
-
-
-def seconds_of(timeout: float) -> float:
-    """Return a timeout in seconds, as much as a thread can wait."""
-    seconds = number_of_seconds(timeout)
-    if not seconds >= 0:
-        raise ValueError(f"timeout is {timeout}, but must be a number of seconds from 0 on")
-    return min(seconds, threading.TIMEOUT_MAX / 2)
-
-
-def topics_of(topics: object) -> list[str]:
-    """Return the names of topics; a text is one name."""
-    if isinstance(topics, str):
-        return [topic_of(topics)]
-    if isinstance(topics, re.Pattern):
-        raise TypeError("topics are names: pass a regular expression as `pattern`")
-    if not isinstance(topics, Iterable):
-        raise TypeError(f"topics are names, not {topics!r}")
-    return [topic_of(topic) for topic in topics]
-
-
-def pattern_of(pattern: object) -> re.Pattern[str]:
-    """Return a compiled regular expression."""
-    if isinstance(pattern, re.Pattern) and isinstance(pattern.pattern, str):
-        return pattern
-    if not isinstance(pattern, str):
-        raise TypeError(f"pattern is a regular expression as text, not {pattern!r}")
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"pattern is not a regular expression: {error}") from error
-
-
-def check_listener(listener: object) -> None:
-    """Raise TypeError for an object without the methods of a ConsumerRebalanceListener."""
-    missing = [name for name in _LISTENER if not callable(getattr(listener, name, None))]
-    if listener is not None and missing:
-        raise TypeError(
-            f"the listener has no method {missing[0]}: derive its class from "
-            "ConsumerRebalanceListener"
-        )
-
-
-def check_callback(callback: object) -> None:
-    """Raise TypeError for a callback that cannot be called."""
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback is a function of offsets and error, not {callback!r}")
-
-
-def times_of(times: object) -> dict[TopicPartition, int]:
-    """Return the times of several partitions."""
-    if not isinstance(times, Mapping):
-        raise TypeError(f"times are a mapping of TopicPartition to ms since 1970, not {times!r}")
-    return {partition_of(partition): _time_of(partition, time) for partition, time in times.items()}
-
-
-def _time_of(partition: TopicPartition, time: object) -> int:
-    if not is_integer(time):
-        raise TypeError(
-            f"{partition}: a time is a whole number of ms since 1970, such as "
-            f"int(moment.timestamp() * 1000) of a datetime, not {time!r}"
-        )
-    if number_of(time, f"{partition}: a time", bits=INT64) < 0:
-        raise ValueError(f"{partition}: the time {time} is negative")
-    return time
-
-
-async def _find_end(core: ConsumerCore, partition: TopicPartition) -> None:
-    """Look up the end of a partition for its lag.
-
-    It knows the core alone: with the consumer, the network thread would keep a forgotten one alive.
-    """
-    context, subscriptions, config = core.context, core.subscriptions, core.config
-    end: int | None = None
-    try:
-        offsets = await context.calls.offsets(
-            {partition: LATEST_TIMESTAMP},
-            context.clock() + config.request_timeout_ms / 1000,
-            is_committed=config.is_read_committed,
-        )
-        end = offsets[partition]
-    except KafkaError as error:
-        logger.info("the end of %s was not found for its lag: %s", partition, error)
-    with context.lock:
-        if end is None:
-            subscriptions.clear_end_offset_request(partition)
-        elif config.is_read_committed:
-            subscriptions.update_offsets(partition, last_stable_offset=end)
-        else:
-            subscriptions.update_offsets(partition, high_watermark=end)

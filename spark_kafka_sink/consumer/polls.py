@@ -1,7 +1,7 @@
-"""The work of the user's thread: `poll`, and leaving the group.
+"""The work of the user's side: `poll`, and leaving the group.
 
 It runs the listener, decodes and deserializes; all that waits for brokers is done by the network
-thread. Its methods are called without the lock.
+side. Its methods are called without the lock.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.format_arguments import FormatArguments
     from spark_kafka_sink.consumer.commits import Commits, Offsets
+    from spark_kafka_sink.consumer.consumer_context import Waiting
     from spark_kafka_sink.consumer.consumer_core import ConsumerCore
     from spark_kafka_sink.consumer.fetch.completed_fetches import CompletedFetch
     from spark_kafka_sink.consumer.interceptors import ConsumerInterceptors
@@ -81,7 +82,7 @@ class Polls:
         self._payloads: dict[Hashable, PayloadColumns | None] = {}
         #: How much larger than its bytes the last answer for Arrow was in memory.
         self._inflation = 1.0
-        #: Whether there is room for another fetch, which the network thread does not know yet.
+        #: Whether there is room for another fetch, which the network side does not know yet.
         self._has_room = False
         #: Until when the next record may be returned without a poll, if there are no more changes.
         self._calm_until = 0.0
@@ -89,21 +90,19 @@ class Polls:
 
     # --- polling
 
-    def poll(self, timeout: float) -> ConsumerRecords:
+    def poll(self, timeout: float) -> Waiting[ConsumerRecords]:
         """Return the next records, at most max.poll.records; none after `timeout` seconds."""
-        records = self._wait_for(partial(self._take_records, self._max_records), timeout)
+        records = yield from self._wait_for(partial(self._take_records, self._max_records), timeout)
         return ConsumerRecords() if records is None else self._interceptors.on_consume(records)
 
-    def next_record(self, timeout: float) -> list[ConsumerRecord]:
+    def next_record(self, timeout: float) -> Waiting[list[ConsumerRecord]]:
         """Return the next record of an iteration; none after `timeout`, or if a plug-in took it.
 
-        Most of them need no poll: the last one was a moment ago, nothing has changed since, and the
-        record is made.
+        Most of them need no poll: see `take_made`.
         """
-        record = self._take_made()
-        if record is not None:
-            return [record]
-        records = self._wait_for(partial(self._take_records, 1, makes_more=True), timeout)
+        records = yield from self._wait_for(
+            partial(self._take_records, 1, makes_more=True), timeout
+        )
         if records is None:
             return []
         if self._interceptors.is_empty:
@@ -121,13 +120,13 @@ class Polls:
         *,
         include_headers: bool,
         arguments: FormatArguments,
-    ) -> pa.Table:
+    ) -> Waiting[pa.Table]:
         """Return all records that have been fetched, as one table."""
-        payloads = (
-            self._payload_columns(arguments, columns, include_headers=include_headers)
-            if arguments.are_given
-            else None
-        )
+        payloads = None
+        if arguments.are_given:
+            payloads = yield from self._payload_columns(
+                arguments, columns, include_headers=include_headers
+            )
         schema = (
             arrow_schema(columns, include_headers=include_headers)
             if payloads is None
@@ -135,14 +134,16 @@ class Polls:
         )
         self._asked = payloads
         try:
-            batches = self._wait_for(partial(self._take_arrow, schema, payloads), timeout)
+            batches = yield from self._wait_for(
+                partial(self._take_arrow, schema, payloads), timeout
+            )
         finally:
             self._asked = None
         return pa.Table.from_batches(batches or [], schema)
 
     def _payload_columns(
         self, arguments: FormatArguments, columns: Sequence[str] | None, *, include_headers: bool
-    ) -> PayloadColumns | None:
+    ) -> Waiting[PayloadColumns | None]:
         """Return the typed columns for a poll; their schemas are looked up by the first one."""
         self._check_subscribed()
         with self._context.lock:
@@ -150,8 +151,14 @@ class Polls:
         names = None if columns is None else tuple(columns)
         key = arguments.key(), names, include_headers, topics
         if key not in self._payloads:
-            payloads = resolved_columns(
-                arguments.of_read(), columns, topics, include_headers=include_headers
+            payloads = yield from self._context.block(
+                partial(
+                    resolved_columns,
+                    arguments.of_read(),
+                    columns,
+                    topics,
+                    include_headers=include_headers,
+                )
             )
             if len(self._payloads) >= _MOST_PAYLOADS:
                 del self._payloads[next(iter(self._payloads))]
@@ -187,12 +194,12 @@ class Polls:
             self._context.wake()
             self.is_taking = False
 
-    def _wait_for(self, take: Callable[[], T | None], timeout: float) -> T | None:
+    def _wait_for(self, take: Callable[[], Waiting[T | None]], timeout: float) -> Waiting[T | None]:
         """Do what a member has to do until `take` returns something, or the time is over."""
         measures, clock = self._context.measures, self._core.clock
         measures.poll_started(clock())
         try:
-            return self._wait(take, timeout)
+            return (yield from self._wait(take, timeout))
         except KafkaError:
             # What was taken before it is returned, or had no records.
             self.is_taking = False
@@ -200,12 +207,13 @@ class Polls:
         finally:
             measures.poll_ended(clock())
 
-    def _wait(self, take: Callable[[], T | None], timeout: float) -> T | None:
+    def _wait(self, take: Callable[[], Waiting[T | None]], timeout: float) -> Waiting[T | None]:
         core, context = self._core, self._context
         deadline = core.clock() + timeout
         self._check_subscribed()
+        yield from context.give_turn()
         while True:
-            self._commits.run_callbacks()
+            yield from self._commits.run_callbacks()
             step = None
             with context.lock:
                 core.raise_wakeup()
@@ -228,17 +236,17 @@ class Polls:
             if step is not None and core.coordinator is not None:
                 if isinstance(step, CompleteJoin | Assign):
                     self._commits.restart_interval(now)
-                core.coordinator.run(step)
+                yield from core.coordinator.run(step)
                 continue
             self.is_taking = True
-            if (taken := take()) is not None:
+            if (taken := (yield from take())) is not None:
                 self._calm_changes = seen
                 return taken
             now = core.clock()
             if now >= deadline:
                 return None
             if seen == context.changes and not core.is_woken and context.failure is None:
-                context.wait(until - now)
+                yield from context.wait(until - now)
 
     def _check_subscribed(self) -> None:
         with self._context.lock:
@@ -317,7 +325,7 @@ class Polls:
             self._reading = fetch, records
         return self._reading[1]
 
-    def _take_made(self) -> ConsumerRecord | None:
+    def take_made(self) -> ConsumerRecord | None:
         """Return the next record if it is made, and a poll would do nothing else."""
         core, context = self._core, self._context
         if self._reading is None or core.clock() >= self._calm_until:
@@ -337,11 +345,14 @@ class Polls:
         self._offer_room()
         return record
 
-    def _take_records(self, most: int, *, makes_more: bool = False) -> ConsumerRecords | None:
+    def _take_records(
+        self, most: int, *, makes_more: bool = False
+    ) -> Waiting[ConsumerRecords | None]:
         """Return up to `most` records; None if there are none.
 
-        With `makes_more`, it is one record, and those after it are made for `_take_made`.
+        With `makes_more`, it is one record, and those after it are made for `take_made`.
         """
+        yield from ()
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         moved: Offsets = {}
         left = most
@@ -455,7 +466,7 @@ class Polls:
 
     def _take_arrow(
         self, schema: pa.Schema, payloads: PayloadColumns | None
-    ) -> list[pa.RecordBatch] | None:
+    ) -> Waiting[list[pa.RecordBatch] | None]:
         """Return all that was fetched, as far as it fits into memory; None if that is nothing."""
         taken: list[tuple[CompletedFetch, FetchedRecords]] = []
         error: KafkaError | None = None
@@ -481,7 +492,7 @@ class Polls:
                     taken.append((fetch, records))
                 self._drop(fetch)
         self._offer_room()
-        batches, failed = self._decode_arrow(taken, schema, payloads)
+        batches, failed = yield from self._decode_arrow(taken, schema, payloads)
         if batches:
             return batches
         error = error or failed
@@ -495,7 +506,7 @@ class Polls:
         taken: Sequence[tuple[CompletedFetch, FetchedRecords]],
         schema: pa.Schema,
         payloads: PayloadColumns | None,
-    ) -> tuple[list[pa.RecordBatch], KafkaError | None]:
+    ) -> Waiting[tuple[list[pa.RecordBatch], KafkaError | None]]:
         """Decode as many records as fit into memory; the rest is fetched again."""
         batches: list[pa.RecordBatch] = []
         error: KafkaError | None = None
@@ -516,7 +527,9 @@ class Polls:
                         # One batch: otherwise payloads alone could take all of the memory, again
                         # in each poll, and leave no room for a single value.
                         raw = records.take_arrow(payloads.raw_schema, max_bytes=1)
-                        values = payloads.values(raw, fetch.partition, left_bytes)
+                        values = yield from self._context.block(
+                            partial(payloads.values, raw, fetch.partition, left_bytes)
+                        )
                         decoded, next_offset = values.batches, values.next_offset
                         failed, left_bytes = values.error, left_bytes - values.size
                         error = error or failed
@@ -537,6 +550,7 @@ class Polls:
                     )
                     records.close()
                 fetch.drain()
+            yield from self._context.give_turn()
         if read_bytes:
             self._inflation = (most_bytes - left_bytes) / read_bytes
         return batches, error
@@ -570,7 +584,7 @@ class Polls:
 
     # --- positions
 
-    def position(self, partition: TopicPartition, timeout: float) -> int:
+    def position(self, partition: TopicPartition, timeout: float) -> Waiting[int]:
         """Return the position of a partition, which may have to be looked up first."""
         core, context = self._core, self._context
         deadline = core.clock() + timeout
@@ -592,23 +606,27 @@ class Polls:
                     f"{partition}: no position was found in {timeout:g} s"
                     + ("" if cause is None else f"; last cause: {cause}")
                 )
-            context.wait(left)
+            yield from context.wait(left)
 
     # --- leaving
 
-    def leave(self, reason: str, operation: LeaveOperation, timeout: float | None = None) -> None:
+    def leave(
+        self, reason: str, operation: LeaveOperation, timeout: float | None = None
+    ) -> Waiting[None]:
         """Release everything and leave the group; errors of the listener are raised at the end."""
         coordinator = self._core.coordinator
         if coordinator is not None:
             limit = self._core.config.request_timeout_ms / 1000
             try:
-                self._commits.begin_pending()
+                yield from self._commits.begin_pending()
             finally:
                 # Otherwise Ctrl-C would leave a member without partitions, which would not join
                 # again after a later `subscribe` to the same topics.
-                coordinator.leave(reason, operation, limit if timeout is None else timeout)
+                yield from coordinator.leave(
+                    reason, operation, limit if timeout is None else timeout
+                )
 
-    def close(self, timeout: float, *, commits: bool = True) -> None:
+    def close(self, timeout: float, *, commits: bool = True) -> Waiting[None]:
         """Commit, leave the group, and end the fetch sessions within `timeout` seconds.
 
         As in Java, it takes no longer than one request. Without `commits`, positions are not
@@ -622,28 +640,31 @@ class Polls:
         try:
             try:
                 if commits:
-                    self._commits.commit_before_close(timeout)
+                    yield from self._commits.commit_before_close(timeout)
                 # Afterwards it would be none of the group that commits.
-                self._commits.await_pending(deadline)
-                self._commits.call_back()
+                yield from self._commits.await_pending(deadline)
+                yield from self._commits.call_back()
             except BaseException as error:
                 if not isinstance(error, Exception):
-                    # Ctrl-C: the group is told, but the user waits no longer for its answer.
+                    # Ctrl-C, or a cancelled task: the group is told, but the user waits no longer
+                    # for its answer.
                     deadline = min(deadline, self._core.clock() + _LAST_SECONDS)
                 raise
             finally:
                 # Also if a callback of a commit has raised: the other members need the partitions.
                 if is_subscribed:
                     left = max(deadline - self._core.clock(), 0)
-                    self.leave("the consumer is being closed", LeaveOperation.DEFAULT, left)
-                self._await_leaves(deadline)
-            self._commits.await_pending(deadline)
-            self._commits.call_back()
+                    yield from self.leave(
+                        "the consumer is being closed", LeaveOperation.DEFAULT, left
+                    )
+                yield from self._await_leaves(deadline)
+            yield from self._commits.await_pending(deadline)
+            yield from self._commits.call_back()
         finally:
             left = max(min(deadline - self._core.clock(), _LAST_SECONDS), 0)
-            self._core.call(self._core.fetcher.close, left, "Fetch", is_wakeable=False)
+            yield from self._core.call(self._core.fetcher.close, left, "Fetch", is_wakeable=False)
 
-    def _await_leaves(self, deadline: float) -> None:
+    def _await_leaves(self, deadline: float) -> Waiting[None]:
         """Wait for the answers to LeaveGroup."""
         coordinator = self._core.coordinator
         while (
@@ -651,4 +672,4 @@ class Polls:
             and coordinator.unanswered_leaves
             and (left := deadline - self._core.clock()) > 0
         ):
-            self._context.wait(left)
+            yield from self._context.wait(left)

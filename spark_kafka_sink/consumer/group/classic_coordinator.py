@@ -1,7 +1,7 @@
 """The requests and rebalances of a member of a classic group (the IO of AbstractCoordinator).
 
-`ClassicMembership` decides what to do; here it is done: the requests by the network thread, the
-revocations and assignments by the user's.
+`ClassicMembership` decides what to do; here it is done: the requests on the network side, the
+revocations and assignments on the user's.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 
     from spark_kafka_sink.consumer.assignors.partition_assignor import ConsumerPartitionAssignor
-    from spark_kafka_sink.consumer.consumer_context import ConsumerContext
+    from spark_kafka_sink.consumer.consumer_context import ConsumerContext, Waiting
     from spark_kafka_sink.consumer.group.commit_rules import Verdict
     from spark_kafka_sink.network.metadata import MetadataSnapshot
 
@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 class CommitBeforeJoin:
     """The automatic commits before a member of a classic group joins again, each for one step.
 
-    A commit goes on while the user's thread returns from `poll` and calls it again, so that `poll`
+    A commit goes on while the user returns from `poll` and calls it again, so that `poll`
     keeps to its timeout (Kafka's ConsumerCoordinator.onJoinPrepare). `is_done` is called under the
     lock.
     """
@@ -254,7 +254,7 @@ class ClassicCoordinator(Coordinator):
     def subscription_changed(self) -> None:
         """Do nothing: the next `poll` compares the topics."""
 
-    # The user's thread
+    # The user's side
 
     def may_run(self, step: PrepareJoin | CompleteJoin, now: float) -> bool:
         """Return whether the step can be done now: positions are committed before a revocation."""
@@ -264,18 +264,18 @@ class ClassicCoordinator(Coordinator):
         is_eager = self.protocol is RebalanceProtocol.EAGER
         return isinstance(step, CompleteJoin) or self._commit.is_done(step, now, is_eager=is_eager)
 
-    def run(self, step: PrepareJoin | CompleteJoin) -> None:
+    def run(self, step: PrepareJoin | CompleteJoin) -> Waiting[None]:
         """Do a step of `for_user`, and remove it."""
         try:
             self._is_running = True
             if isinstance(step, PrepareJoin):
-                self._prepare_join(step)
+                yield from self._prepare_join(step)
             else:
-                self._complete_join(step)
+                yield from self._complete_join(step)
         finally:
             self._is_running = False
 
-    def _prepare_join(self, step: PrepareJoin) -> None:
+    def _prepare_join(self, step: PrepareJoin) -> Waiting[None]:
         """Remove what another member may get (onJoinPrepare); call it without the lock."""
         subscriptions = self.context.subscriptions
         try:
@@ -292,9 +292,9 @@ class ClassicCoordinator(Coordinator):
                 subscriptions.mark_pending_revocation(given_up)
             try:
                 if is_lost:
-                    self._tell("on_partitions_lost", given_up)
+                    yield from self._tell("on_partitions_lost", given_up)
                 else:
-                    self._tell("on_partitions_revoked", given_up, always=is_eager)
+                    yield from self._tell("on_partitions_revoked", given_up, always=is_eager)
             finally:
                 with self.context.lock:
                     self._keep(frozenset(owned).difference(given_up))
@@ -304,7 +304,7 @@ class ClassicCoordinator(Coordinator):
                 self.member.join_prepared(step)
                 self.step_done(step)
 
-    def _complete_join(self, step: CompleteJoin) -> None:
+    def _complete_join(self, step: CompleteJoin) -> Waiting[None]:
         """Take what the group has assigned (onJoinComplete); call it without the lock."""
         context, subscriptions = self.context, self.context.subscriptions
         is_applied = False
@@ -329,8 +329,8 @@ class ClassicCoordinator(Coordinator):
             if not is_covered:
                 return
             with FirstError() as first:
-                first.of(lambda: self._tell("on_partitions_revoked", sorted(revoked)))
-                first.of(lambda: self._tell_assignor(assignment, step.generation))
+                yield from first.of(partial(self._tell, "on_partitions_revoked", sorted(revoked)))
+                yield from first.of(partial(self._tell_assignor, assignment, step.generation))
                 with context.lock:
                     topics = {partition.topic for partition in assigned}
                     self._add_assigned_topics(topics)
@@ -340,7 +340,9 @@ class ClassicCoordinator(Coordinator):
                     subscriptions.assign_from_subscribed_awaiting_callback(assigned, added)
                     is_applied = True
                 try:
-                    first.of(lambda: self._tell("on_partitions_assigned", added, always=True))
+                    yield from first.of(
+                        partial(self._tell, "on_partitions_assigned", added, always=True)
+                    )
                 finally:
                     with context.lock:
                         subscriptions.enable_partitions_awaiting_callback(
@@ -355,8 +357,9 @@ class ClassicCoordinator(Coordinator):
                 self.step_done(step)
                 context.tell_user()
 
-    def _tell_assignor(self, assignment: Assignment, generation: Generation) -> None:
+    def _tell_assignor(self, assignment: Assignment, generation: Generation) -> Waiting[None]:
         """Call the assignor's `on_assignment`, without the lock."""
+        yield from ()
         assignor = self._assignors.get(generation.protocol or "")
         if assignor is None:
             return
@@ -368,12 +371,12 @@ class ClassicCoordinator(Coordinator):
                 "rebalance has gone on without it"
             ) from error
 
-    def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
+    def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> Waiting[None]:
         """Release all partitions, and send LeaveGroup, without waiting for its answer."""
         del seconds
         context = self.context
         try:
-            self._give_up()
+            yield from self._give_up()
         finally:
             with context.lock:
                 step = self.member.leave(reason, operation)
@@ -382,7 +385,7 @@ class ClassicCoordinator(Coordinator):
                     self.unanswered_leaves += 1
                     context.start(partial(self._leave_at_will, step))
 
-    def _give_up(self) -> None:
+    def _give_up(self) -> Waiting[None]:
         """Remove everything, before leaving (onLeavePrepare); call it without the lock."""
         with self.context.lock:
             # During a rebalance, another member may have them already.
@@ -397,7 +400,9 @@ class ClassicCoordinator(Coordinator):
                 self._keep(())
                 return
         try:
-            self._tell("on_partitions_lost" if is_lost else "on_partitions_revoked", owned)
+            yield from self._tell(
+                "on_partitions_lost" if is_lost else "on_partitions_revoked", owned
+            )
         finally:
             with self.context.lock:
                 self._keep(())
@@ -417,11 +422,11 @@ class ClassicCoordinator(Coordinator):
 
     def _tell(
         self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
-    ) -> None:
+    ) -> Waiting[None]:
         """Call a method of the listener, without the lock."""
         self._is_telling = True
         try:
-            self.tell_listener(method, partitions, always=always)
+            yield from self.tell_listener(method, partitions, always=always)
         finally:
             self._is_telling = False
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from uuid import UUID
 
-    from spark_kafka_sink.consumer.consumer_context import ConsumerContext
+    from spark_kafka_sink.consumer.consumer_context import ConsumerContext, Waiting
     from spark_kafka_sink.consumer.group.commit_rules import Verdict
     from spark_kafka_sink.consumer.group.group_member import Callback, MemberSettings
     from spark_kafka_sink.network.metadata import MetadataSnapshot
@@ -146,25 +146,25 @@ class ConsumerCoordinator(Coordinator):
         """Record that the user has subscribed to something else."""
         self.member.subscription_changed()
 
-    # The user's thread
+    # The user's side
 
     def may_run(self, step: Callback, now: float) -> bool:
         """Return False while the first step is running, whose listener may poll."""
         del step, now
         return not self._is_calling_back
 
-    def run(self, step: Callback) -> None:
+    def run(self, step: Callback) -> Waiting[None]:
         """Call the listener for a step of `for_user`, and remove it."""
         error: BaseException | None = None
         try:
             self._is_calling_back = True
             match step:
                 case Revoke():
-                    self.tell_listener("on_partitions_revoked", step.partitions)
+                    yield from self.tell_listener("on_partitions_revoked", step.partitions)
                 case Assign():
-                    self.tell_listener("on_partitions_assigned", step.added, always=True)
+                    yield from self.tell_listener("on_partitions_assigned", step.added, always=True)
                 case Lose():
-                    self.tell_listener("on_partitions_lost", step.partitions)
+                    yield from self.tell_listener("on_partitions_lost", step.partitions)
         except BaseException as raised:
             error = raised
             raise
@@ -175,7 +175,7 @@ class ConsumerCoordinator(Coordinator):
                 self.step_done(step)
                 self.context.tell_user()
 
-    def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
+    def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> Waiting[None]:
         """Release all partitions and leave the group; the protocol has no place for a reason."""
         del reason
         context = self.context
@@ -185,12 +185,12 @@ class ConsumerCoordinator(Coordinator):
             context.wake()
         try:
             with FirstError() as first:
-                while (step := self._next_of_leaving(deadline)) is not None:
-                    first.of(partial(self.run, step))
+                while (step := (yield from self._next_of_leaving(deadline))) is not None:
+                    yield from first.of(partial(self.run, step))
         finally:
             self._last_epoch = -1
 
-    def _next_of_leaving(self, deadline: float) -> Callback | None:
+    def _next_of_leaving(self, deadline: float) -> Waiting[Callback | None]:
         """Return the next callback before the member has left; None when it has, or in the end."""
         context = self.context
         while True:
@@ -204,7 +204,7 @@ class ConsumerCoordinator(Coordinator):
                     return step
                 if now >= deadline or not self.member.is_leaving:
                     return None
-            context.wait(min(until, deadline) - now)
+            yield from context.wait(min(until, deadline) - now)
 
     def enforce_rebalance(self, reason: str) -> None:
         """Log that, as in Java, members of this protocol cannot."""

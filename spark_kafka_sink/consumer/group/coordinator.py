@@ -23,7 +23,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spark_kafka_sink.consumer.consumer_context import ConsumerContext
+    from spark_kafka_sink.consumer.consumer_context import ConsumerContext, Waiting
     from spark_kafka_sink.consumer.group.commit_rules import OffsetCall, Verdict
     from spark_kafka_sink.consumer.group.group_requests import FindCoordinator, LeaveOperation
     from spark_kafka_sink.consumer.group.membership import Membership
@@ -51,7 +51,7 @@ class Coordinator(ABC):
         assert measures is not None  # noqa: S101  there is a group
         self.measures = measures
         self.group_id = group_id
-        #: The next steps of the user's thread, within `poll`. A step stays the first until it has
+        #: The next steps of the user's side, within `poll`. A step stays the first until it has
         #: been run, so that Ctrl-C loses none.
         self.for_user: deque[Any] = deque()
         #: How many commits and look-ups wait for the coordinator.
@@ -86,15 +86,15 @@ class Coordinator(ABC):
         return True
 
     @abstractmethod
-    def run(self, step: Any) -> None:
-        """Do a step of `for_user` and remove it, on the user's thread and without the lock.
+    def run(self, step: Any) -> Waiting[None]:
+        """Do a step of `for_user` and remove it, on the user's side and without the lock.
 
         Raises KafkaError if a method of the user's listener has raised.
         """
 
     @abstractmethod
-    def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> None:
-        """Release all partitions and leave the group, on the user's thread and without the lock.
+    def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> Waiting[None]:
+        """Release all partitions and leave the group, on the user's side and without the lock.
 
         It takes no longer than `seconds`, apart from the listener.
 
@@ -213,21 +213,21 @@ class Coordinator(ABC):
 
     def tell_listener(
         self, method: str, partitions: Iterable[TopicPartition], *, always: bool = False
-    ) -> None:
+    ) -> Waiting[None]:
         """Call a method of the user's listener; see `call_listener`."""
         context = self.context
         started = context.clock()
         listener = context.subscriptions.rebalance_listener
-        if call_listener(listener, method, partitions, always=always):
+        if (yield from call_listener(context, listener, method, partitions, always=always)):
             now = context.clock()
             self.measures.listener_called(method, now - started, now)
 
     def step_done(self, step: Any) -> None:
-        """Remove a step for the user's thread; one that has left the group has removed all."""
+        """Remove a step for the user's side; one that has left the group has removed all."""
         if step in self.for_user:
             self.for_user.remove(step)
 
     def for_poll(self, step: Any) -> None:
-        """Add a step for the user's thread."""
+        """Add a step for the user's side."""
         self.for_user.append(step)
         self.context.note_change()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Self
 from spark_kafka_sink.errors import KafkaError, WakeupError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
+    from spark_kafka_sink.consumer.consumer_context import ConsumerContext, Waiting
     from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -29,27 +30,36 @@ class ConsumerRebalanceListener:
     ...         self.consumer.commit()
     """
 
-    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+    def on_partitions_assigned(
+        self,
+        partitions: Collection[TopicPartition],  # noqa: ARG002  for those that override it
+    ) -> Awaitable[None] | None:
         """Handle new partitions, before they are read: a place to `seek`."""
+        return None
 
-    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+    def on_partitions_revoked(
+        self,
+        partitions: Collection[TopicPartition],  # noqa: ARG002  likewise
+    ) -> Awaitable[None] | None:
         """Handle partitions that another member gets next: a place to commit what was done."""
+        return None
 
-    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """Handle partitions that another member may have already; offsets cannot be committed.
 
         Unless it is overridden, it calls `on_partitions_revoked`.
         """
-        self.on_partitions_revoked(partitions)
+        return self.on_partitions_revoked(partitions)
 
 
 def call_listener(
+    context: ConsumerContext,
     listener: object | None,
     method: str,
     partitions: Iterable[TopicPartition],
     *,
     always: bool = False,
-) -> bool:
+) -> Waiting[bool]:
     """Call a method of the user's listener, if there is one; `always` also without partitions.
 
     Return whether it was called. Raises KafkaError with the listener's error as its cause.
@@ -60,7 +70,7 @@ def call_listener(
     if listener is None or not (concerned or always):
         return False
     try:
-        getattr(listener, method)(concerned)
+        yield from context.await_user(getattr(listener, method)(concerned))
     except WakeupError:
         # Of a call within the listener; it is the user's, as in Java.
         raise
@@ -78,10 +88,10 @@ class FirstError:
     def __init__(self) -> None:
         self._error: KafkaError | None = None
 
-    def of(self, call: Callable[[], None]) -> None:
+    def of(self, call: Callable[[], Waiting[None]]) -> Waiting[None]:
         """Call a function; keep its error for the end."""
         try:
-            call()
+            yield from call()
         except KafkaError as error:
             self._error = self._error or error
 

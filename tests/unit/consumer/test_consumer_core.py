@@ -7,7 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig
-from spark_kafka_sink.consumer.consumer_core import ConsumerCore, group_settings, member_settings
+from spark_kafka_sink.consumer.consumer_core import group_settings, member_settings
+from spark_kafka_sink.consumer.threaded_core import ThreadedCore
 from spark_kafka_sink.errors import ConfigError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.exponential_backoff import NEVER, ExponentialBackoff
 
@@ -29,7 +30,7 @@ def test_an_error_of_one_part_does_not_delay_the_others(monkeypatch):
     """The others go on, the user's next call raises it, and the part is called again in time."""
     error = ValueError("unexpected")
     with ExitStack() as undo:
-        core = ConsumerCore(config_of(reconnect_backoff_max_ms=7_000), (), undo)
+        core = ThreadedCore(config_of(reconnect_backoff_max_ms=7_000), (), undo)
 
         def fail(_now):
             raise error
@@ -46,7 +47,7 @@ def test_an_error_of_one_part_does_not_delay_the_others(monkeypatch):
 def test_the_user_does_not_see_that_a_background_question_had_no_answer():
     """It is asked again; any other error is raised by the user's next call, once."""
     with ExitStack() as undo:
-        context = ConsumerCore(config_of(), (), undo).context
+        context = ThreadedCore(config_of(), (), undo).context
         with context.lock:
             for error in (KafkaTimeoutError("late"), NetworkError("gone")):
                 before = context.changes

@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from spark_kafka_sink.consumer.consumer_core import ConsumerCore
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
+from spark_kafka_sink.consumer.threaded_core import ThreadedCore
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.net.faults import NeverAnswer
 from tests.support import leaks
@@ -97,13 +97,13 @@ def test_a_closed_consumer_warns_of_nothing(broker):
 
 def test_a_consumer_that_is_not_created_warns_of_nothing(broker, monkeypatch):
     """The error after its thread has started ends the thread, and is the only one."""
-    begin = ConsumerCore.stop_with
+    begin = ThreadedCore.stop_with
 
     def interrupted(*given):
         begin(*given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ConsumerCore, "stop_with", interrupted)
+    monkeypatch.setattr(ThreadedCore, "stop_with", interrupted)
     before = leaks.look()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

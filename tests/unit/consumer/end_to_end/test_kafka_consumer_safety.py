@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import pytest
 
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore
+from spark_kafka_sink.consumer.group.rebalance_listener import ConsumerRebalanceListener
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.devbroker import DevBroker
@@ -471,6 +472,13 @@ def test_bad_arguments_are_refused(broker, error, call, monkeypatch):
         assert frozenset({tp()}) == consumer.assignment()
 
 
+class AwaitingListener(ConsumerRebalanceListener):
+    """A listener for an AIOKafkaConsumer."""
+
+    async def on_partitions_revoked(self, partitions):
+        """Do nothing."""
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -492,6 +500,14 @@ def test_bad_arguments_are_refused(broker, error, call, monkeypatch):
         (lambda it: it.offsets_for_times({tp(): 2**63}), "t-0: a time does not fit into 64 bits"),
         (lambda it: it.poll(float("nan")), "timeout is nan, but must be a number of seconds from"),
         (lambda it: it.poll_arrow(columns="value"), "columns must be a list of the names"),
+        (
+            lambda it: it.subscribe("t", listener=AwaitingListener()),
+            "on_partitions_revoked is a coroutine function, which only an AIOKafkaConsumer awaits",
+        ),
+        (
+            lambda it: it.commit_async({tp(): 1}, AwaitingListener().on_partitions_revoked),
+            "callback is a coroutine function, which only an AIOKafkaConsumer awaits",
+        ),
     ],
 )
 def test_an_argument_of_another_form_is_named(broker, call, message):

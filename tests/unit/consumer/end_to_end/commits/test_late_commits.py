@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from spark_kafka_sink.consumer.threaded_core import finish
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import CommitFailedError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
@@ -46,7 +47,7 @@ def send_late(consumer, prepared):
     """Commit what was prepared before, as after a search for the coordinator."""
     core = consumer._core
     commit = partial(core.offset_commits.commit, prepared, core.clock() + PATIENCE)
-    core.call(commit, PATIENCE, "commit")
+    finish(core.call(commit, PATIENCE, "commit"))
 
 
 @pytest.mark.parametrize("is_of_user", [True, False])
