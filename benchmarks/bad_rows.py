@@ -1,9 +1,10 @@
-"""What bad rows cost a task: `onError` on clean rows, and 1 % bad rows, skipped or as dead letters.
+"""What bad rows cost: `onError` on clean rows, and 1 % bad rows, skipped or as dead letters.
 
-The rows are written as a task of Spark writes them, but without Spark: keys, values of a hundred
-bytes and partitions, and orders that are encoded as Avro. Measured is the processor time of the
-writing thread, which does all that bad rows add. All cases take turns, and the ratios are those to
-the writes without the option in the same round.
+The rows have keys, values of a hundred bytes and partitions, or are orders that are encoded as
+Avro. First Spark writes them: the time of whole jobs, which is what a user waits for. Then they are
+written as a task writes them, but without Spark, to see small differences: the processor time of
+the writing thread, which does all that bad rows add. All cases take turns, and the ratios are those
+to the writes without the option in the same round.
 
 A dead letter is several times as large as its row, so there is one case more, for comparison: the
 good rows, and records that are equal to the dead letters, but come as good rows. `onError` can
@@ -22,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from benchmarks.format_payloads import ORDER, orders
-from benchmarks.measuring import alternate, heading, table, verdict
+from benchmarks.format_payloads import ORDER, orders, spark_orders, text
+from benchmarks.measuring import Trial, alternate, heading, progress, table, trial, verdict
 from spark_kafka_sink.config.format_arguments import FormatArguments
 from spark_kafka_sink.config.sink_options import ErrorLimit, OnErrorOptions, SinkOptions
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
@@ -34,7 +35,9 @@ from spark_kafka_sink.spark.sink.dead_letters import BadRowWriter, RowOrigin
 from spark_kafka_sink.spark.sink.partition_writer import start_producer, write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame
 
     from benchmarks.setting import Setting
     from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -51,6 +54,11 @@ CLEAN_TARGET = 1.01
 BAD_TARGET = 1.1
 BASE = "clean rows, without onError"
 _ROUNDS = 3
+#: As many as in the other writes of Spark.
+SPARK_PARTITIONS = 6
+_IS_BAD = f"id % {BAD_EVERY} = {BAD_EVERY // 2}"
+AVRO = {"valueFormat": "avro", "valueSchema": text(ORDER)}
+CODEC = {"kafka.compression.type": "lz4"}
 
 
 class Rows(Enum):
@@ -104,7 +112,9 @@ class _OneProducer:
 
 
 def run(setting: Setting) -> None:
-    """Measure plain columns, and values that are encoded."""
+    """Measure plain columns, and values that are encoded: whole jobs, and a task alone."""
+    _compare_jobs(setting, "plain columns", _spark_plain, {})
+    _compare_jobs(setting, "values in Avro", _spark_orders, AVRO)
     # Each task with bad rows logs a line.
     logging.getLogger("spark_kafka_sink.spark.sink.dead_letters").setLevel(logging.ERROR)
     _compare(setting, "plain columns", plain_batch, _unchanged)
@@ -158,6 +168,92 @@ def _encoded_orders(
     for batch in batches:
         yield from encoded(batch, schemas, call.formats, first_row, refused)
         first_row += batch.num_rows
+
+
+def _spark_plain(setting: Setting, *, has_bad_rows: bool) -> DataFrame:
+    """Return the rows of `plain_batch` for Spark."""
+    partition = f"id % {PARTITIONS}"
+    if has_bad_rows:
+        partition = f"if({_IS_BAD}, 99, {partition})"
+    rows = setting.spark.range(0, setting.rows, numPartitions=SPARK_PARTITIONS)
+    return rows.selectExpr(
+        "lpad(cast(id as string), 12, '0') as key",
+        "repeat('x', 100) as value",
+        f"cast({partition} as int) as partition",
+    )
+
+
+def _spark_orders(setting: Setting, *, has_bad_rows: bool) -> DataFrame:
+    """Return the rows of `order_batch` for Spark."""
+    df = spark_orders(setting.spark, setting.rows, SPARK_PARTITIONS)
+    if not has_bad_rows:
+        return df
+    return df.selectExpr("value.id as id", "value").selectExpr(
+        f"struct(if({_IS_BAD}, null, id) as id, value.customer as customer, "
+        "value.amount as amount, value.paid as paid, value.note as note) as value"
+    )
+
+
+def _compare_jobs(
+    setting: Setting,
+    what: str,
+    rows_of: Callable[..., DataFrame],
+    options: Mapping[str, str],
+) -> None:
+    """Measure what Spark takes to write clean rows, and rows of which 1 % are bad."""
+    frames = {
+        rows: rows_of(setting, has_bad_rows=rows is Rows.BAD).persist()
+        for rows in (Rows.CLEAN, Rows.BAD)
+    }
+    for rows, df in frames.items():
+        progress(f"preparing {setting.rows:,} {rows.name.lower()} rows")
+        df.count()
+
+    def write(case: Case) -> Trial:
+        kafka = setting.kafka
+        topics = [kafka.create_topic(PARTITIONS), kafka.create_topic(1)]
+        on_error = {}
+        if case.letters is not None:
+            on_error = {"onError": "dlq" if case.letters else "skip", "maxErrors": "2%"}
+        if case.letters:
+            on_error["dlqTopic"] = topics[1]
+        writer = frames[case.rows].write.format("pykafka").mode("append").options(**CODEC)
+        writer = writer.options(**options, **on_error, topic=topics[0])
+        servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+        with trial(setting.rows, exclude=setting.broker_processes) as result:
+            writer.options(**servers).save()
+        bad = setting.rows // BAD_EVERY if case.rows is Rows.BAD else 0
+        setting.check_count(topics[0], setting.rows - bad)
+        setting.check_count(topics[1], bad if case.letters else 0)
+        kafka.delete_topics(topics)
+        return result
+
+    contestants = {name: partial(write, case) for name, case in CASES.items() if name != EQUAL}
+    trials = alternate(contestants, rounds=setting.rounds)
+    for df in frames.values():
+        df.unpersist()
+    heading(f"df.write, {what}, {setting.rows:,} rows, lz4, medians of {setting.rounds} rounds")
+    lines = []
+    for name, those in trials.items():
+        seconds = median(one.seconds / base.seconds for one, base in _pairs(those, trials[BASE]))
+        cpu = median(
+            one.cpu_seconds / base.cpu_seconds for one, base in _pairs(those, trials[BASE])
+        )
+        target = CASES[name].target
+        lines.append(
+            [
+                name,
+                f"{median(one.seconds for one in those):.2f}",
+                "" if name == BASE else f"{seconds:.3f}x",
+                "" if target is None else verdict(seconds, at_most=target),
+                "" if name == BASE else f"{cpu:.3f}x",
+            ]
+        )
+    table(["", "seconds", "to the first", "target", "CPU, to the first"], lines)
+
+
+def _pairs(those: list[Trial], others: list[Trial]) -> Iterator[tuple[Trial, Trial]]:
+    return zip(those, others, strict=True)
 
 
 def _compare(
