@@ -139,7 +139,8 @@ class BatchEncoder(ABC):
             output.resize(min(wanted, self._most_bytes) + ROOM)
         output.resize(int(task["used"][0]), shrink_to_fit=True)
         found = failed[: int(task["failed"][0])]
-        failures += self._failures(found)
+        if found.size:
+            failures += self._failures(found)
         return pa.Array.from_buffers(
             pa.binary(),
             rows,

@@ -61,6 +61,15 @@ _STAGES: Final = {
     RowErrorKind.HEADERS: "HEADER_CONVERTER",
 }
 _PRODUCE: Final = "KAFKA_PRODUCE"
+#: What is wrong with the topic of a row, and what to do.
+_NO_TOPIC: Final = (
+    "the topic does not exist",
+    "Create it, correct its name, or set autoCreateTopics=true to let the brokers create it",
+)
+_FOR_LETTERS: Final = (
+    "the topic is dlqTopic, which only dead letters are written to",
+    "Correct the topic, or choose another dlqTopic",
+)
 #: The bytes that a record and its batch take beside keys, values and headers, at most.
 _OVERHEAD: Final = 256
 #: The most bytes of a text in a header.
@@ -97,9 +106,18 @@ class BadRowWriter:
     """The bad rows of one task."""
 
     def __init__(
-        self, options: OnErrorOptions, origin: RowOrigin, config: ProducerConfig, topic: str | None
+        self,
+        options: OnErrorOptions,
+        origin: RowOrigin,
+        config: ProducerConfig,
+        topic: str | None,
+        *,
+        reserved_topic: str | None = None,
     ) -> None:
-        """Set what happens to them; `topic` is None if a column names the topics."""
+        """Set what happens to them; `topic` is None if a column names the topics.
+
+        A row of `reserved_topic`, by default the topic of the dead letters, is bad.
+        """
         self.refused = RefusedRows(
             options.limit.count, keeps_payloads=options.dlq_topic is not None
         )
@@ -133,9 +151,11 @@ class BadRowWriter:
         self._waiting: list[BadBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._first: list[tuple[BadRow, Place | None]] = []
-        #: Topics that do not exist, and all that this task knows to exist or not.
-        self._absent: set[str] = set()
-        self._settled: set[str] = set()
+        self._reserved_topic = reserved_topic or dlq
+        #: Topics that rows cannot have, since they do not exist or are for letters, and all that
+        #: this task knows to exist or not.
+        self._absent: set[str] = set() if self._reserved_topic is None else {self._reserved_topic}
+        self._settled = set(self._absent)
         #: Whether this task has waited in vain for a topic that only others could create.
         self._has_waited = False
 
@@ -327,22 +347,16 @@ class BadRowWriter:
             del _missing[next(iter(_missing))]
 
     def _without_absent(self, columns: RecordColumns, first_row: int) -> RecordColumns:
-        """Return columns without the topics that do not exist, whose rows are refused."""
+        """Return columns without the topics that rows cannot have; such rows are refused."""
         absent = [topic in self._absent for topic in columns.topics]
         if not any(absent):
             return columns
         for number in np.flatnonzero(absent).tolist():
+            topic = columns.topics[number]
+            cause, advice = _FOR_LETTERS if topic == self._reserved_topic else _NO_TOPIC
             self.refused.add(
                 RowErrorKind.TOPIC,
-                RecordError(
-                    "the topic does not exist",
-                    row=None,
-                    topic=columns.topics[number],
-                    advice=(
-                        "Create it, correct its name, or set autoCreateTopics=true to let the "
-                        "brokers create it"
-                    ),
-                ),
+                RecordError(cause, row=None, topic=topic, advice=advice),
                 first_row + np.flatnonzero(columns.topic_index == number),
             )
         kept = np.flatnonzero(np.logical_not(absent))

@@ -109,7 +109,14 @@ class DryRunWriter(SinkWriter, DataSourceArrowWriter):
     def _try_task(
         self, task: int, batches: Iterator[pa.RecordBatch], producers: DryRunProducers, attempt: int
     ) -> KafkaCommitMessage:
-        bad_rows = _FoundRows(_EVERY_BAD_ROW, RowOrigin(task), producers.config, self._topic)
+        on_error = self._options.on_error
+        bad_rows = _FoundRows(
+            _EVERY_BAD_ROW,
+            RowOrigin(task),
+            producers.config,
+            self._topic,
+            reserved_topic=None if on_error is None else on_error.dlq_topic,
+        )
         written = write_rows(
             self._encoded(batches, bad_rows),
             producers=producers,

@@ -367,6 +367,17 @@ def test_a_topic_that_does_not_exist_is_waited_for_once(broker):
     assert ["c"] == values_of(broker, "none")
 
 
+def test_a_row_for_the_topic_of_the_dead_letters_is_bad(broker):
+    """No row but a dead letter is written to dlqTopic, where nobody could tell them apart."""
+    table = table_of(["a", "b"], topic=pa.array(["orders", DLQ]))
+    written = write(broker, table)
+    assert (1, (("topic", 1),)) == (written.rows, written.bad_rows.counts)
+    error = f"row 1, topic '{DLQ}': the topic is dlqTopic, which only dead letters are written to"
+    assert written.bad_rows.first[0].error.startswith(error)
+    record, headers = letter_of(broker)
+    assert (b"b", DLQ) == (record.value, headers["__connect.errors.topic"])
+
+
 def test_missing_topics_of_a_batch_are_waited_for_together(broker):
     """One wait is enough for all of them, and later batches with other names wait no more."""
     config = config_of(broker).producer

@@ -230,6 +230,15 @@ def test_topics_of_a_column_are_tried(broker, leap_if_missing):
     assert "topic 'odrers': the topic does not exist" in found.bad_rows.first[0].error
 
 
+def test_a_row_for_the_topic_of_the_dead_letters_is_found(broker):
+    """The dry run has no letters, and yet knows that rows must not have their topic."""
+    table = pa.table({"value": ["1", "2"], "topic": ["orders", "small"]})
+    options = {"onError": "dlq", "dlqTopic": "small"}
+    found = check(broker, table, schema=TOPIC_SCHEMA, **options).dry_run
+    assert (("topic", 1),) == found.bad_rows.counts
+    assert "topic 'small': the topic is dlqTopic" in found.bad_rows.first[0].error
+
+
 def test_a_missing_topic_has_no_partitions_to_try(broker, monkeypatch):
     """Brokers may create it in a write; without it, no row can be placed."""
     monkeypatch.setattr(
