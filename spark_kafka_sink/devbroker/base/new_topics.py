@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic
+    from collections.abc import Iterable
 
 _UNSET: Final = -1
 
@@ -45,4 +46,16 @@ def partitions_and_replicas(
     return (
         num_partitions if partitions == _UNSET else partitions,
         default_replication_factor if replicas == _UNSET else replicas,
+    )
+
+
+def new_topics(names: Iterable[str]) -> CreateTopicsRequest:
+    """Return the request for topics with the brokers' defaults."""
+    return CreateTopicsRequest(
+        topics=tuple(
+            CreatableTopic(
+                name=name, num_partitions=_UNSET, replication_factor=_UNSET, assignments=()
+            )
+            for name in names
+        )
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -17,6 +17,8 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+#: The setting on which the controller acts, and not the logs.
+UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
 _CLEANUP_POLICIES = frozenset({"delete", "compact"})
@@ -228,6 +230,11 @@ _UNSUPPORTED = frozenset(
         "remote.log.delete.on.disable",
         "remote.storage.enable",
         "segment.jitter.ms",
-        "unclean.leader.election.enable",
+        UNCLEAN_LEADER_ELECTION,
     }
 )
+
+
+def without_controllers(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a topic without those on which the controller acts."""
+    return {name: value for name, value in values.items() if name != UNCLEAN_LEADER_ELECTION}

@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import uuid
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.scram_credential import ScramCredential
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
+    from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
     from spark_kafka_sink.security.sasl import SaslMechanism
 
 #: Internal topics whose partition leaders are coordinators.
@@ -85,6 +86,28 @@ def _authorizer(settings: BrokerSettings) -> Authorizer | None:
             "set authorizer=True"
         )
     return None
+
+
+@dataclass(slots=True, eq=False)
+class Forwarded:
+    """A client's request that a broker has forwarded to the controller."""
+
+    is_pending: bool = True
+    response: ApiResponse | None = None
+    error_code: ErrorCode = ErrorCode.NONE
+
+    def answer(self, response: ApiResponse | None, error_code: ErrorCode) -> None:
+        """Set the response, or the error if there is none."""
+        self.is_pending = False
+        self.response = response
+        self.error_code = error_code
+
+    def result(self) -> ApiResponse:
+        """Return the response. Raises RefusedError if the request has failed, or is pending."""
+        if self.response is None:
+            code = ErrorCode.REQUEST_TIMED_OUT if self.is_pending else self.error_code
+            raise RefusedError(code, "the controller has not responded")
+        return self.response
 
 
 def coordinates(topic_partition: TopicPartition) -> bool:
@@ -161,6 +184,9 @@ class CoordinatorLeaders:
 
 class ClusterState:
     """Brokers, topics, producer ids, and the coordinators."""
+
+    #: Whether the controller changes topics, settings and leaders, so that handlers `forward`.
+    has_controller = False
 
     def __init__(
         self,
@@ -489,6 +515,10 @@ class ClusterState:
         """Delete one topic; see `TopicChanges.delete_topic`. Raises RefusedError."""
         with self.change_topics() as changes:
             changes.delete_topic(topic)
+
+    def forward(self, request: AnyRequest, version: int, now: float) -> Forwarded:
+        """Send a request to the controller; only a cluster that `has_controller` can."""
+        raise NotImplementedError
 
     # Brokers that start and stop.
 

@@ -5,7 +5,8 @@ their logs. Here each broker has its own (`BrokerView`), which follow its metada
 The logs are the broker's own replicas: a `ReplicatedPartition` writes to the leader's replica, and
 writes wait for the followers.
 
-Changes are the controller's, and not made here. The coordinators are not replicated yet.
+Changes are the controller's: requests for them are forwarded to it. The coordinators are not
+replicated yet.
 """
 
 from __future__ import annotations
@@ -13,26 +14,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.base.config_changes import ALL_BROKERS
+from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState, Forwarded
 from spark_kafka_sink.devbroker.cluster.partition import Leadership, Partition, Topic
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-from spark_kafka_sink.devbroker.metadata.records import TOPIC_RESOURCE, TopicIdPartition
+from spark_kafka_sink.devbroker.metadata.envelope import ForwardedRequest
+from spark_kafka_sink.devbroker.metadata.records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigResource,
+    TopicIdPartition,
+)
 from spark_kafka_sink.model import Node, TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
+    from spark_kafka_sink.devbroker.lifecycle.broker_cluster import OnResponse
     from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
     from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
     from spark_kafka_sink.devbroker.log.partition_log import AppendResult
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
+    from spark_kafka_sink.devbroker.metadata.envelope import ForwardedResponse
     from spark_kafka_sink.devbroker.metadata.image import MetadataDelta, MetadataImage, TopicImage
     from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
     from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
     from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
-    from spark_kafka_sink.protocol.error_codes import ErrorCode
+    from spark_kafka_sink.protocol.schema import AnyRequest
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 
@@ -135,6 +146,9 @@ class ReplicatedTopics:
             partition = self._image.find_partition(key)
             if partition is not None:
                 self._update(key, partition)
+        if any(each.resource_type == BROKER_RESOURCE for each in delta.configs):
+            for topic in self._topics:
+                self._configure(topic)
         for resource in delta.configs:
             if resource.resource_type == TOPIC_RESOURCE:
                 configured = self._topics.find(resource.name)
@@ -191,17 +205,25 @@ def _leadership(partition: PartitionRecord) -> Leadership:
 class BrokerView(ClusterState):
     """The brokers and topics of a cluster that replicates, by the metadata of one broker."""
 
+    has_controller = True
+
     def __init__(
-        self, cluster_id: str, settings: BrokerSettings, logs: BrokerLogs, node: BrokerNode
+        self,
+        cluster_id: str,
+        settings: BrokerSettings,
+        logs: BrokerLogs,
+        node: BrokerNode,
+        forward: Callable[[ForwardedRequest, OnResponse, float], None],
     ) -> None:
         """Begin without brokers and topics, and follow the metadata of a broker from now on.
 
-        `logs` are those of the broker.
+        `logs` are those of the broker, and `forward` passes requests on to the controller.
         """
         super().__init__(
             cluster_id=cluster_id, settings=settings, timers=logs.timers, logs=logs.manager
         )
         self._node = node
+        self._forward = forward
         self._replicated_topics = ReplicatedTopics(self.topic_index, node.image, node.replicas)
         node.on_metadata = self.apply
 
@@ -219,9 +241,32 @@ class BrokerView(ClusterState):
             if broker.rack
         }
 
+    @property
+    def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings that were changed while brokers ran, by broker id; empty for all brokers."""
+        image = self._node.image
+        names = (ALL_BROKERS, *map(str, image.brokers))
+        configs = {name: image.config(ConfigResource(BROKER_RESOURCE, name)) for name in names}
+        return {name: values for name, values in configs.items() if values}
+
+    def forward(self, request: AnyRequest, version: int, now: float) -> Forwarded:
+        """Send a request to the controller, which may respond at once."""
+        forwarded = Forwarded()
+
+        def answer(response: ForwardedResponse | None) -> None:
+            if response is None:
+                forwarded.answer(None, ErrorCode.BROKER_NOT_AVAILABLE)
+            else:
+                forwarded.answer(response.response, response.error_code)
+            self.changed(forwarded)
+
+        self._forward(ForwardedRequest(request=request, version=version), answer, now)
+        return forwarded
+
     def apply(self, delta: MetadataDelta) -> None:
         """Apply a change of the metadata, after the replicas have taken their roles."""
         self.metadata_offset = self._node.image.offset
+        self.topic_defaults = self._node.replicas.topic_defaults
         for node_id in delta.brokers:
             self._update_broker(node_id)
         self._replicated_topics.apply(delta)

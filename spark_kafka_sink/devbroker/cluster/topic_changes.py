@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
+def creation_prohibited(name: str) -> RefusedError:
+    """Return the refusal of the topic that no client may create."""
+    return RefusedError(
+        ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+    )
+
+
 class Topics:
     """The topics by name and by id; no two names differ only in dots and underscores."""
 
@@ -105,9 +112,7 @@ class TopicChanges:
         TOPIC_ALREADY_EXISTS, or INVALID_REQUEST for the topic that no client may create.
         """
         if name == CLUSTER_METADATA_TOPIC:
-            raise RefusedError(
-                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
-            )
+            raise creation_prohibited(name)
         validate_topic_name(name)
         existing = self._cluster.topic_index.find_colliding(name)
         if existing is None:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.controller.broker_control import BrokerControl, BrokerControlState
+from spark_kafka_sink.devbroker.controller.config_control import ConfigControl
 from spark_kafka_sink.devbroker.controller.partition_requests import (
     alter_reassignments,
     elect_leaders,
     list_reassignments,
 )
 from spark_kafka_sink.devbroker.controller.replication_control import (
-    MIN_INSYNC_REPLICAS,
     ControllerSettings,
     ReplicationControl,
 )
@@ -37,9 +37,6 @@ from spark_kafka_sink.devbroker.metadata.quorum import (
     NotControllerError,
 )
 from spark_kafka_sink.devbroker.metadata.records import (
-    BROKER_RESOURCE,
-    TOPIC_RESOURCE,
-    ConfigRecord,
     ConfigResource,
     MetadataRecord,
     ProducerIds,
@@ -49,6 +46,7 @@ from spark_kafka_sink.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+from spark_kafka_sink.protocol.messages.alter_configs import AlterConfigsRequest
 from spark_kafka_sink.protocol.messages.alter_partition import AlterPartitionRequest
 from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -74,6 +72,9 @@ from spark_kafka_sink.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from spark_kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest
+from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+)
 from spark_kafka_sink.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
 )
@@ -113,13 +114,18 @@ class Controller:
         self._settings = settings or ControllerSettings()
         #: The metadata as this controller last knew them; current while it is active.
         self.image = MetadataImage()
-        self._replication = ReplicationControl(self.image)
+        self._replication = ReplicationControl(self.image, self._settings.topic_defaults)
         self._topics = TopicControl(
             image=self.image,
             replication=self._replication,
             settings=self._settings,
             new_uuid=new_uuid,
             rng=rng,
+        )
+        self._configs = ConfigControl(
+            image=self.image,
+            replication=self._replication,
+            topic_defaults=self._settings.topic_defaults,
         )
         self._epoch: int | None = None
         self._brokers = BrokerControl(self.image, self._settings.broker_session_timeout, 0.0)
@@ -313,6 +319,10 @@ class Controller:
                 response = elect_leaders(request, self._replication, self.image, records)
             case AlterPartitionReassignmentsRequest():
                 response = alter_reassignments(request, self._replication, records)
+            case IncrementalAlterConfigsRequest():
+                response = self._configs.alter(request, records)
+            case AlterConfigsRequest():
+                response = self._configs.replace(request, records)
             case _:
                 raise TypeError(f"{type(request).__name__} is not a request for the controller")
         self._commit([] if getattr(request, "validate_only", False) else records, now)
@@ -377,16 +387,7 @@ class Controller:
         self, resource: ConfigResource, changes: Mapping[str, str | None], now: float
     ) -> None:
         """Set valid settings of a topic or of brokers, or remove those that are None."""
-        records: list[MetadataRecord] = [
-            ConfigRecord(resource=resource, name=name, value=value)
-            for name, value in changes.items()
-        ]
-        if MIN_INSYNC_REPLICAS in changes:
-            if resource.resource_type == TOPIC_RESOURCE:
-                records += self._replication.clear_elr(resource.name)
-            elif resource == ConfigResource(BROKER_RESOURCE, ""):
-                records += self._replication.clear_elr(None)
-        self._commit_or_refuse(records, now)
+        self._commit_or_refuse(self._configs.records(resource, changes), now)
 
     def unregister_broker(self, node_id: int, now: float) -> None:
         """Remove a broker that will not come back (UnregisterBroker)."""
@@ -414,5 +415,11 @@ _EMPTY_RESULTS: Final[dict[type[AnyRequest], str]] = {
     ElectLeadersRequest: "replica_election_results",
     ListPartitionReassignmentsRequest: "topics",
 }
-#: Requests whose responses have no error of their own, only one for each topic.
-_WITHOUT_TOP_LEVEL_ERROR = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)
+#: Requests whose responses have no error of their own, only one for each topic or resource.
+_WITHOUT_TOP_LEVEL_ERROR = (
+    AlterConfigsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    IncrementalAlterConfigsRequest,
+)

@@ -8,10 +8,11 @@ record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_config import UNCLEAN_LEADER_ELECTION, TopicConfig
 from spark_kafka_sink.devbroker.controller.partition_change_builder import (
     Election,
     PartitionChangeBuilder,
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.metadata.image import MetadataImage, TopicImage
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
-UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
-#: The settings that the controller reads, with Kafka's defaults.
-_DEFAULTS: Final = {MIN_INSYNC_REPLICAS: "1", UNCLEAN_LEADER_ELECTION: "false"}
 _EVERY_BROKER = ConfigResource(BROKER_RESOURCE, "")
 
 
@@ -60,6 +58,8 @@ class ControllerSettings:
     max_elections: int = 1000
     num_partitions: int = 1
     default_replication_factor: int = 1
+    #: The defaults of topics in the brokers' files.
+    topic_defaults: TopicConfig = field(default_factory=TopicConfig)
     #: How many producer ids a broker gets at once (ProducerIdsBlock).
     producer_id_block_size: int = 1000
 
@@ -67,9 +67,18 @@ class ControllerSettings:
 class ReplicationControl:
     """The rules of partitions, by an image."""
 
-    def __init__(self, image: MetadataImage) -> None:
-        """Use this image, which the controller keeps up to date."""
+    def __init__(self, image: MetadataImage, topic_defaults: TopicConfig | None = None) -> None:
+        """Use this image, which the controller keeps up to date.
+
+        `topic_defaults` are the defaults of topics in the brokers' files.
+        """
         self._image = image
+        defaults = topic_defaults or TopicConfig()
+        #: The settings that the controller reads.
+        self._defaults = {
+            MIN_INSYNC_REPLICAS: str(defaults.min_insync_replicas),
+            UNCLEAN_LEADER_ELECTION: "false",
+        }
 
     # Settings.
 
@@ -77,7 +86,7 @@ class ReplicationControl:
         for values in (self._image.topic_config(topic), self._image.config(_EVERY_BROKER)):
             if name in values:
                 return values[name]
-        return _DEFAULTS[name]
+        return self._defaults[name]
 
     def allows_unclean_election(self, topic: str) -> bool:
         """Return whether a replica may lead a topic's partition although it may lack records."""

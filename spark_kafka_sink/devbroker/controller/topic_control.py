@@ -15,10 +15,13 @@ from spark_kafka_sink.devbroker.base.new_topics import (
     partitions_and_replicas,
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.base.topic_config import (
+    UNCLEAN_LEADER_ELECTION,
+    TopicConfig,
+    without_controllers,
+)
 from spark_kafka_sink.devbroker.base.topic_names import collision_key, validate_topic_name
 from spark_kafka_sink.devbroker.controller.replica_placer import place_replicas
-from spark_kafka_sink.devbroker.controller.replication_control import UNCLEAN_LEADER_ELECTION
 from spark_kafka_sink.devbroker.metadata.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -61,10 +64,7 @@ def check_topic_settings(values: Mapping[str, str]) -> None:
             f"Invalid value {unclean} for configuration {UNCLEAN_LEADER_ELECTION}: "
             "Expected value to be either true or false",
         )
-    # The controller acts on that one; the log of a partition on the others.
-    TopicConfig().with_values(
-        {name: value for name, value in values.items() if name != UNCLEAN_LEADER_ELECTION}
-    )
+    TopicConfig().with_values(without_controllers(values))
 
 
 @dataclass(slots=True, kw_only=True)

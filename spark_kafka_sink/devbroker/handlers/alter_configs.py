@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.server_config import SERVER_CONFIGS, topic_values
-from spark_kafka_sink.devbroker.base.topic_config import TOPIC_CONFIG_TYPES, ConfigType
-from spark_kafka_sink.devbroker.handlers.configs import (
+from spark_kafka_sink.devbroker.base.config_changes import (
     ALL_BROKERS,
     BROKER,
     TOPIC,
+    bad_request,
+    changed_broker_values,
+    changed_topic_values,
+    check_broker_values,
+    check_configs,
+)
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.handlers.configs import (
     check_config_right,
     check_node_id,
     find_topic,
 )
-from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.devbroker.handlers.controller_requests import forward_items
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.protocol.acl_codes import AclOperation
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import alter_configs as replacing
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -33,11 +38,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
 
-#: Values of Kafka's AlterConfigOp.OpType.
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-#: A default of topics that a single broker cannot have for itself (KIP-966).
-_MIN_INSYNC_REPLICAS = "min.insync.replicas"
-
 ResourceT = TypeVar("ResourceT", AlterConfigsResource, replacing.AlterConfigsResource)
 ResponseT = TypeVar(
     "ResponseT", AlterConfigsResourceResponse, replacing.AlterConfigsResourceResponse
@@ -47,7 +47,7 @@ ResponseT = TypeVar(
 @handles(IncrementalAlterConfigsRequest)
 def incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
+) -> IncrementalAlterConfigsResponse | Delayed:
     """Change settings of topics and brokers, all of a resource or none (0-1).
 
     The changes of topics are written to disk at once; if that fails, nothing has changed and each
@@ -62,26 +62,21 @@ def incremental_alter_configs(
     for all brokers (the empty name), or for the only one. All others, and invalid values, get
     INVALID_REQUEST.
     """
+    if context.cluster.has_controller:
+        results = _by_controller(context, request, AlterConfigsResourceResponse)
+        if isinstance(results, Delayed):
+            return results
+        return IncrementalAlterConfigsResponse(responses=results)
 
     def alter(changes: TopicChanges, resource: AlterConfigsResource) -> None:
         if resource.resource_type == TOPIC:
             topic = find_topic(context, resource.resource_name)
-            values = dict(topic.overrides)
-            present = topic.config.effective_values()
-            for config in resource.configs:
-                is_list = TOPIC_CONFIG_TYPES.get(config.name) is ConfigType.LIST
-                _change(values, config, present.get(config.name, ""), is_list=is_list)
+            values = changed_topic_values(resource, topic.overrides, topic.config)
             _alter_topic(context, changes, resource, values, validate_only=request.validate_only)
             return
         check_broker(context, resource.resource_name)
-        values = dict(context.cluster.broker_configs.get(resource.resource_name, {}))
-        for config in resource.configs:
-            if config.config_operation not in {_SET, _DELETE, _APPEND, _SUBTRACT}:
-                raise _bad_request(f"Unknown operations type {config.config_operation}")
-            known = SERVER_CONFIGS.get(config.name)
-            default = (known and known.default) or ""
-            is_list = known is not None and known.type is ConfigType.LIST
-            _change(values, config, values.get(config.name, default), is_list=is_list)
+        before = context.cluster.broker_configs.get(resource.resource_name, {})
+        values = changed_broker_values(resource, before)
         _alter_brokers(context, resource, values, validate_only=request.validate_only)
 
     responses = _alter_each(context, request.resources, alter, AlterConfigsResourceResponse)
@@ -91,12 +86,17 @@ def incremental_alter_configs(
 @handles(replacing.AlterConfigsRequest)
 def alter_configs(
     context: RequestContext, request: replacing.AlterConfigsRequest
-) -> replacing.AlterConfigsResponse:
+) -> replacing.AlterConfigsResponse | Delayed:
     """Replace the settings of topics and brokers (AlterConfigs 0-2).
 
     What is not in the request is reset to its default. The errors are those of
     IncrementalAlterConfigs.
     """
+    if context.cluster.has_controller:
+        results = _by_controller(context, request, replacing.AlterConfigsResourceResponse)
+        if isinstance(results, Delayed):
+            return results
+        return replacing.AlterConfigsResponse(responses=results)
 
     def alter(changes: TopicChanges, resource: replacing.AlterConfigsResource) -> None:
         values = {config.name: config.value or "" for config in resource.configs}
@@ -110,6 +110,31 @@ def alter_configs(
         context, request.resources, alter, replacing.AlterConfigsResourceResponse
     )
     return replacing.AlterConfigsResponse(responses=responses)
+
+
+def _by_controller(
+    context: RequestContext,
+    request: IncrementalAlterConfigsRequest | replacing.AlterConfigsRequest,
+    response_class: type[ResponseT],
+) -> tuple[ResponseT, ...] | Delayed:
+    """Make the controller change those of the resources that the client may change."""
+
+    def check(resource: AlterConfigsResource | replacing.AlterConfigsResource) -> None:
+        check_config_right(context, AclOperation.ALTER_CONFIGS, *_key(resource))
+        if resource.resource_type == BROKER and resource.resource_name != ALL_BROKERS:
+            check_node_id(context, resource.resource_name)
+
+    resources: Sequence[AlterConfigsResource | replacing.AlterConfigsResource] = request.resources
+    return forward_items(
+        context,
+        request,
+        ("resources", "responses"),
+        resources,
+        check=check,
+        failed=lambda resource, refused: context.failed(
+            response_class, refused, **_named(resource)
+        ),
+    )
 
 
 def _alter_each(
@@ -131,9 +156,9 @@ def _alter_each(
             for resource in resources:
                 try:
                     if times[_key(resource)] > 1:
-                        raise _bad_request("Each resource must appear at most once.")
+                        raise bad_request("Each resource must appear at most once.")
                     check_config_right(context, AclOperation.ALTER_CONFIGS, *_key(resource))
-                    _check_configs(resource)
+                    check_configs(resource)
                     alter(changes, resource)
                 except RefusedError as refused:
                     refuse(resource, refused)
@@ -160,29 +185,13 @@ def _named(resource: AlterConfigsResource | replacing.AlterConfigsResource) -> d
     }
 
 
-def _check_configs(resource: AlterConfigsResource | replacing.AlterConfigsResource) -> None:
-    """Raise RefusedError with INVALID_REQUEST for what no resource may have."""
-    configs: Sequence[AlterableConfig | replacing.AlterableConfig] = resource.configs
-    if len({config.name for config in configs}) < len(configs):
-        raise _bad_request("Error due to duplicate config keys")
-    nulls = [
-        config.name
-        for config in configs
-        if config.value is None and getattr(config, "config_operation", _SET) != _DELETE
-    ]
-    if nulls:
-        raise _bad_request(f"Null value not supported for : {', '.join(nulls)}")
-    if resource.resource_type not in {TOPIC, BROKER}:
-        raise _bad_request(f"settings of resource type {resource.resource_type} cannot be changed")
-
-
 def check_broker(context: RequestContext, name: str) -> None:
     """Raise RefusedError with INVALID_REQUEST unless settings of a broker may be changed here."""
     if name == ALL_BROKERS:
         return
     check_node_id(context, name)
     if len(context.cluster.broker_ids) > 1:
-        raise _bad_request(
+        raise bad_request(
             "all brokers of this cluster share the log of each partition: change the settings of "
             "all brokers, with an empty name"
         )
@@ -209,55 +218,7 @@ def _alter_brokers(
     *,
     validate_only: bool,
 ) -> None:
-    fixed = [
-        name for name in values if name in SERVER_CONFIGS and not SERVER_CONFIGS[name].is_dynamic
-    ]
-    if fixed:
-        raise _bad_request(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    unknown = [name for name in values if name not in SERVER_CONFIGS]
-    if unknown:
-        raise _bad_request(f"this broker does not have the settings {', '.join(unknown)}")
     name = resource.resource_name
-    if name != ALL_BROKERS and _MIN_INSYNC_REPLICAS in values:
-        raise RefusedError(
-            ErrorCode.INVALID_CONFIG,
-            f"Broker-level {_MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled.",
-        )
-    try:
-        context.settings.topic_defaults.with_values(topic_values(values))
-    except RefusedError as refused:
-        raise _bad_request(refused.message) from refused
+    check_broker_values(name, values, context.settings.topic_defaults)
     if not validate_only:
         context.cluster.configure_brokers(name, values)
-
-
-def _change(
-    values: dict[str, str], config: AlterableConfig, present: str, *, is_list: bool
-) -> None:
-    """Change one of the values that were set, which is `present` now. Raises RefusedError."""
-    value = config.value or ""
-    if config.config_operation == _DELETE:
-        values.pop(config.name, None)
-        return
-    if config.config_operation in {_APPEND, _SUBTRACT}:
-        if not is_list:
-            raise RefusedError(
-                ErrorCode.INVALID_CONFIG, f"{config.name} is not a list: set or delete it"
-            )
-        items = [item for item in present.split(",") if item]
-        others = [item for item in value.split(",") if item]
-        if config.config_operation == _APPEND:
-            items += [item for item in others if item not in items]
-        else:
-            items = [item for item in items if item not in others]
-        value = ",".join(items)
-    elif config.config_operation != _SET:
-        # Kafka has no specific error for this.
-        raise RefusedError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown operation {config.config_operation}"
-        )
-    values[config.name] = value
-
-
-def _bad_request(message: str) -> RefusedError:
-    return RefusedError(ErrorCode.INVALID_REQUEST, message)

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
+from spark_kafka_sink.devbroker.base.config_changes import ALL_BROKERS, BROKER, TOPIC
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.server_config import (
     HOURS,
@@ -38,14 +39,12 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.cluster.partition import Topic
 
-#: Values of Kafka's ConfigResource.Type.
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+#: Other values of Kafka's ConfigResource.Type.
+BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
 _KAFKA_RESOURCE_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 #: Values of Kafka's ConfigSource.
 _TOPIC_SOURCE, _BROKER_SOURCE, _ALL_BROKERS_SOURCE, _STATIC_SOURCE, _DEFAULT_SOURCE = range(1, 6)
 _LOGGER_SOURCE = 6
-#: The name under which settings of all brokers are stored.
-ALL_BROKERS = ""
 _FIRST_VERSION_WITH_TYPES = 3
 _FIRST_VERSION_WITH_RESOURCE_TYPES = 1
 _LOGGER_TYPE = 0

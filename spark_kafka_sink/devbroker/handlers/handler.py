@@ -32,6 +32,7 @@ from spark_kafka_sink.devbroker.base.partition_faults import (
     PartitionFault,
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.cluster.cluster_state import Forwarded
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import (
     AnyRequest,
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 EndpointT = TypeVar("EndpointT")
 ResultT = TypeVar("ResultT")
 RequestT = TypeVar("RequestT", bound=AnyRequest)
+#: More seconds than the broker tries to reach the controller, after which it responds anyway.
+_CONTROLLER_TIMEOUT: Final = 60.0
 #: The values of fields without a default; a number is 0.
 _EMPTY: Final[Mapping[type, object]] = {Array: (), BytesType: b"", String: ""}
 
@@ -122,6 +125,19 @@ class RequestContext:
         """Return the name of the topic with an id; None if there is none."""
         topic = self.cluster.topic_by_id(topic_id)
         return None if topic is None else topic.name
+
+    def ask_controller(self, request: AnyRequest) -> ApiResponse | Delayed:
+        """Return the controller's response to a request, which this broker forwards (KIP-590).
+
+        Only a cluster that replicates has one. Raises RefusedError if the controller has not
+        responded in time, or this broker has stopped.
+        """
+        forwarded = self.kept
+        if not isinstance(forwarded, Forwarded):
+            forwarded = self.cluster.forward(request, self.version, self.now)
+        if forwarded.is_pending:
+            return Delayed(self.now + _CONTROLLER_TIMEOUT, frozenset({forwarded}), forwarded)
+        return forwarded.result()
 
     def failed(
         self, result_class: type[ResultT], refused: RefusedError, **names: object

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_kafka_sink.devbroker.cluster.partition import Leadership, Topic
+    from spark_kafka_sink.protocol.schema import ApiResponse
 
 # --- elections
 
@@ -61,7 +62,7 @@ def _failed_elections(
 
 
 @handles(ElectLeadersRequest, error_response=_failed_elections)
-def elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ApiResponse | Delayed:
     """Elect the preferred leaders of partitions, or unclean ones (ElectLeaders 0-2).
 
     - ELECTION_NOT_NEEDED: the preferred replica leads; for unclean elections, any replica does.
@@ -73,6 +74,8 @@ def elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> Elec
 
     The records that an unclean leader lacks are lost: those since its broker stopped.
     """
+    if context.cluster.has_controller:
+        return context.ask_controller(request)
     if request.election_type not in {PREFERRED, UNCLEAN}:
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
@@ -152,7 +155,7 @@ def _failed_reassignments(
 @handles(AlterPartitionReassignmentsRequest, error_response=_failed_reassignments)
 def alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse:
+) -> ApiResponse | Delayed:
     """Move partitions to other brokers (AlterPartitionReassignments 0-1).
 
     Nothing is copied, so a move ends at once if all the new brokers run; otherwise when they have
@@ -165,6 +168,8 @@ def alter_partition_reassignments(
     - INVALID_REPLICATION_FACTOR: the number of replicas would change, which version 1 can forbid.
     - KAFKA_STORAGE_ERROR: the changes, which are written to disk at once, cannot be.
     """
+    if context.cluster.has_controller:
+        return context.ask_controller(request)
     failed: dict[_Place, RefusedError] = {}
     planned: list[_Place] = []
     moves: dict[str, tuple[Topic, dict[int, Leadership]]] = {}
@@ -277,11 +282,13 @@ def _check_replicas(context: RequestContext, replicas: Sequence[int]) -> None:
 @handles(ListPartitionReassignmentsRequest)
 def list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+) -> ApiResponse | Delayed:
     """List the partitions that are moving to other brokers (ListPartitionReassignments 0).
 
     Without topics, all of them are meant; partitions that do not exist or move are left out.
     """
+    if context.cluster.has_controller:
+        return context.ask_controller(request)
     wanted = None
     if request.topics is not None:
         wanted = {

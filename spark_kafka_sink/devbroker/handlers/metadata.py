@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME, not_authorized
+from spark_kafka_sink.devbroker.base.new_topics import new_topics
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import INTERNAL_TOPICS, validate_topic_name
 from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER, Partition, Topic
@@ -174,11 +175,12 @@ def _named_topics(context: RequestContext, request: MetadataRequest) -> list[Met
                     validate_topic_name(name)
                     if _creates(context, request, tried):
                         _check_creation(context, name)
-                        changes.create_topic(
-                            name,
-                            partitions=context.settings.num_partitions,
-                            config=context.cluster.topic_defaults,
-                        )
+                        if not context.cluster.has_controller:
+                            changes.create_topic(
+                                name,
+                                partitions=context.settings.num_partitions,
+                                config=context.cluster.topic_defaults,
+                            )
                         created.append(name)
                         tried += 1
                 except RefusedError as refused:
@@ -189,6 +191,9 @@ def _named_topics(context: RequestContext, request: MetadataRequest) -> list[Met
                 described[name] = _missing_topic(code, name, ZERO_UUID)
     except RefusedError as refused:
         described |= {name: _missing_topic(refused.error_code, name, ZERO_UUID) for name in created}
+    if created and context.cluster.has_controller:
+        # As in Kafka, the response does not wait for the outcome: the client asks again.
+        context.cluster.forward(new_topics(created), context.version, context.now)
     return list(described.values())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
@@ -12,8 +13,13 @@ from spark_kafka_sink.devbroker.base.new_topics import (
     partitions_and_replicas,
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.cluster.topic_changes import CLUSTER_METADATA_TOPIC
-from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.devbroker.base.topic_config import without_controllers
+from spark_kafka_sink.devbroker.cluster.topic_changes import (
+    CLUSTER_METADATA_TOPIC,
+    creation_prohibited,
+)
+from spark_kafka_sink.devbroker.handlers.controller_requests import forward_items
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_partitions import (
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
     from spark_kafka_sink.devbroker.cluster.partition import Topic
-    from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
+from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
 
 #: The number of partitions or replicas that requests the default.
 _UNSET = -1
@@ -100,7 +106,9 @@ def _check_new_partitions(context: RequestContext, count: int) -> None:
 
 
 @handles(CreateTopicsRequest)
-def create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+def create_topics(
+    context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse | Delayed:
     """Create topics (CreateTopics 2-7).
 
     Each topic is created or rejected on its own:
@@ -128,6 +136,8 @@ def create_topics(context: RequestContext, request: CreateTopicsRequest) -> Crea
         if times[topic.name] == 1
     )
     _check_new_partitions(context, new_partitions)
+    if context.cluster.has_controller:
+        return _create_by_controller(context, request)
 
     def create(changes: TopicChanges, topic: CreatableTopic) -> CreatableTopicResult:
         return _create_topic(context, changes, topic, validate_only=request.validate_only)
@@ -137,14 +147,51 @@ def create_topics(context: RequestContext, request: CreateTopicsRequest) -> Crea
     )
 
 
+def _create_by_controller(
+    context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse | Delayed:
+    configs = {topic.name: topic for topic in request.topics}
+
+    def check(topic: CreatableTopic) -> None:
+        _check_right_to_create(context, topic.name)
+        if topic.name == CLUSTER_METADATA_TOPIC:
+            raise creation_prohibited(topic.name)
+
+    def describe(result: CreatableTopicResult) -> CreatableTopicResult:
+        if result.error_code != ErrorCode.NONE:
+            return result
+        topic = configs[result.name]
+        values = {each.name: each.value or "" for each in topic.configs}
+        config = context.cluster.topic_defaults.with_values(without_controllers(values))
+        return _created(context, topic, config, result)
+
+    results = forward_items(
+        context,
+        request,
+        ("topics", "topics"),
+        request.topics,
+        check=check,
+        failed=lambda topic, refused: context.failed(
+            CreatableTopicResult, refused, name=topic.name
+        ),
+    )
+    if isinstance(results, Delayed):
+        return results
+    return CreateTopicsResponse(topics=tuple(map(describe, results)))
+
+
+def _check_right_to_create(context: RequestContext, name: str) -> None:
+    if name != CLUSTER_METADATA_TOPIC and not context.allows(
+        AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        context.check_right(AclOperation.CREATE, ResourceType.TOPIC, name)
+
+
 def _create_topic(
     context: RequestContext, changes: TopicChanges, topic: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     """Create a topic, or only check the request for it. Raises RefusedError."""
-    if topic.name != CLUSTER_METADATA_TOPIC and not context.allows(
-        AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
-        context.check_right(AclOperation.CREATE, ResourceType.TOPIC, topic.name)
+    _check_right_to_create(context, topic.name)
     changes.check_new_topic_name(topic.name)
     config = _config(context, topic)
     partitions, replication_factor = _partitions_and_replicas(context, changes, topic)
@@ -159,20 +206,33 @@ def _create_topic(
             replication_factor=replication_factor,
             assignments=_assignments(topic),
         ).topic_id
-    if not context.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
-        return CreatableTopicResult(
-            name=topic.name,
-            topic_id=topic_id,
-            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        )
-    set_by_client = {entry.name for entry in topic.configs}
-    return CreatableTopicResult(
+    result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=partitions,
         replication_factor=replication_factor,
+    )
+    return _created(context, topic, config, result)
+
+
+def _created(
+    context: RequestContext,
+    topic: CreatableTopic,
+    config: TopicConfig,
+    result: CreatableTopicResult,
+) -> CreatableTopicResult:
+    """Add the settings of a new topic to its result, or leave out what the client may not see."""
+    if not context.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=result.topic_id,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
+    set_by_client = {entry.name for entry in topic.configs}
+    return replace(
+        result,
         configs=tuple(
             CreatableTopicConfigs(
                 name=name,
@@ -278,7 +338,7 @@ def _check_replicas(
 @handles(CreatePartitionsRequest)
 def create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse:
+) -> CreatePartitionsResponse | Delayed:
     """Add partitions to existing topics (CreatePartitions 0-3).
 
     - INVALID_PARTITIONS: the new count is not larger than the current one.
@@ -298,6 +358,22 @@ def create_partitions(
         if topic is not None
     )
     _check_new_partitions(context, new_partitions)
+    if context.cluster.has_controller:
+        results = forward_items(
+            context,
+            request,
+            ("topics", "results"),
+            request.topics,
+            check=lambda topic: context.check_right(
+                AclOperation.ALTER, ResourceType.TOPIC, topic.name
+            ),
+            failed=lambda topic, refused: context.failed(
+                CreatePartitionsTopicResult, refused, name=topic.name
+            ),
+        )
+        return (
+            results if isinstance(results, Delayed) else CreatePartitionsResponse(results=results)
+        )
 
     def add(changes: TopicChanges, requested: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
         context.check_right(AclOperation.ALTER, ResourceType.TOPIC, requested.name)
@@ -343,7 +419,9 @@ def _topic_and_assignments(
 
 
 @handles(DeleteTopicsRequest)
-def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def delete_topics(
+    context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse | Delayed:
     """Delete topics with their records and committed offsets (DeleteTopics 1-6).
 
     Topics are given by name, or from version 6 on by id. One that does not exist gets
@@ -358,6 +436,8 @@ def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Dele
         states = tuple(
             DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names
         )
+    if context.cluster.has_controller:
+        return _delete_by_controller(context, request, states)
     topics = [_requested_topic(context, state) for state in states]
     times = Counter(topic.name for topic in topics if topic is not None)
     results: dict[DeleteTopicState, DeletableTopicResult] = {}
@@ -385,6 +465,48 @@ def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Dele
     return DeleteTopicsResponse(responses=tuple(results.values()))
 
 
+def _delete_by_controller(
+    context: RequestContext, request: DeleteTopicsRequest, states: Sequence[DeleteTopicState]
+) -> DeleteTopicsResponse | Delayed:
+    """Make the controller delete those of the topics that the client may delete."""
+    partitions = 0
+
+    def check(state: DeleteTopicState) -> None:
+        nonlocal partitions
+        topic = _requested_topic(context, state)
+        _check_right_to_delete(context, state, topic)
+        before = partitions
+        if topic is not None:
+            partitions += len(topic.partitions)
+        if before:
+            _check_deleted(context, partitions)
+
+    results = forward_items(
+        context,
+        replace(request, topic_names=()),
+        ("topics", "responses"),
+        states,
+        check=check,
+        failed=lambda state, refused: _failed_deletion(
+            context, state, refused, _requested_topic(context, state)
+        ),
+    )
+    return results if isinstance(results, Delayed) else DeleteTopicsResponse(responses=results)
+
+
+def _check_right_to_delete(
+    context: RequestContext, state: DeleteTopicState, topic: Topic | None
+) -> None:
+    """Raise RefusedError unless the client may delete a topic, or may know that there is none."""
+    if context.allows(AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return
+    if state.name is not None:
+        # Before the topic is sought: whether it exists is not disclosed.
+        context.check_right(AclOperation.DESCRIBE, ResourceType.TOPIC, state.name)
+    if topic is not None:
+        context.check_right(AclOperation.DELETE, ResourceType.TOPIC, topic.name)
+
+
 def _requested_topic(context: RequestContext, state: DeleteTopicState) -> Topic | None:
     if state.name is not None:
         return context.cluster.topic(state.name)
@@ -404,17 +526,12 @@ def _check_deletion(
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, "the request contains the topic more than once"
         )
-    may_delete_all = context.allows(AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
-    if state.name is not None and not may_delete_all:
-        # Before the topic is sought: whether it exists is not disclosed.
-        context.check_right(AclOperation.DESCRIBE, ResourceType.TOPIC, state.name)
+    _check_right_to_delete(context, state, topic)
     if topic is None:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"topic {state.topic_id if has_id else state.name} does not exist",
         )
-    if not may_delete_all:
-        context.check_right(AclOperation.DELETE, ResourceType.TOPIC, topic.name)
     return topic
 
 

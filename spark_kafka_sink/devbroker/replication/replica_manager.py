@@ -20,12 +20,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.server_config import topic_values
 from spark_kafka_sink.devbroker.base.timers import NEVER
-from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.base.topic_config import TopicConfig, without_controllers
 from spark_kafka_sink.devbroker.metadata.envelope import CONTROLLER, Envelope
 from spark_kafka_sink.devbroker.metadata.records import (
+    BROKER_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
+    ConfigResource,
     PartitionRecord,
     TopicIdPartition,
 )
@@ -59,8 +62,6 @@ if TYPE_CHECKING:
 _UNKNOWN_OFFSET = -1
 #: How long to wait before the controller is asked again.
 _CONTROLLER_BACKOFF = 0.05
-#: Settings that concern the controller and not the logs.
-_OF_THE_CONTROLLER = frozenset({"unclean.leader.election.enable"})
 
 
 class ReplicaLogs(Protocol):
@@ -192,17 +193,26 @@ class ReplicaManager:
             else:
                 self._take_role(key, partition, now)
         changed = {each.name for each in delta.configs if each.resource_type == TOPIC_RESOURCE}
+        all_changed = any(each.resource_type == BROKER_RESOURCE for each in delta.configs)
         for replica in self._replicas.values():
-            if replica.topic in changed:
+            if all_changed or replica.topic in changed:
                 replica.log.config = self.topic_config(replica.topic)
         return self._finish(now)
 
     def topic_config(self, topic: str) -> TopicConfig:
         """Return the settings of a topic, with the defaults of this broker."""
         values = self._image.topic_config(topic)
-        return self._topic_defaults.with_values(
-            {name: value for name, value in values.items() if name not in _OF_THE_CONTROLLER}
-        )
+        return self.topic_defaults.with_values(without_controllers(values))
+
+    @property
+    def topic_defaults(self) -> TopicConfig:
+        """The defaults of topics on this broker: those of its file, and what was changed since."""
+        defaults = self._topic_defaults
+        for name in ("", str(self.node_id)):
+            values = self._image.config(ConfigResource(BROKER_RESOURCE, name))
+            if values:
+                defaults = defaults.with_values(topic_values(values))
+        return defaults
 
     def _take_role(self, key: TopicIdPartition, partition: PartitionRecord, now: float) -> None:
         replica = self._replicas.get(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
@@ -109,7 +110,9 @@ class LocalCluster:
             new_uuid=self._new_uuid,
             rng=self._random,
         )
-        view = BrokerView(CLUSTER_ID, BrokerSettings(), logs, node)
+        view = BrokerView(
+            CLUSTER_ID, BrokerSettings(), logs, node, partial(self.cluster.forward, node_id)
+        )
         self.brokers[node_id] = Broker(node_id=node_id, cluster=view)
         self.cluster.start(node, self.now)
 
