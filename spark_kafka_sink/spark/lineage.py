@@ -18,10 +18,11 @@ import logging
 import os
 import uuid
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from queue import Empty, Full, Queue
 from threading import Event, Lock, Thread, get_ident
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.spark.report_store import (
@@ -51,9 +52,19 @@ _IDLE_SECONDS: Final = 10.0
 _MOST_KEPT: Final = 50
 #: How long before the start of a micro-batch Spark may have planned what it reads, in seconds.
 _PLANNED_SECONDS: Final = 60.0
+#: How long the thread waits for a transport that sends in threads of its own, in seconds.
+_SENT_SECONDS: Final = 60.0
 _LIBRARY: Final = "openlineage"
-#: The loggers that write a line for each of the client's retries.
-_OF_RETRIES: Final = ("urllib3.connectionpool", "urllib3.util.retry")
+#: How the loggers begin whose lines may have addresses with passwords, and one for each retry.
+_LOGGERS: Final = (f"{_LIBRARY}.", "urllib3.")
+#: The logger that warns of an event that was not sent, instead of raising.
+_COMPOSITE: Final = "openlineage.client.transport.composite"
+#: The logger of a transport that sends, and fails, in a thread of its own.
+_ASYNC: Final = "openlineage.client.transport.async_http"
+#: What the client logs if it has no settings; `connect_client` raises instead.
+_NO_SETTINGS: Final = "will print events to console"
+#: With these, `requests` would follow by a GET without the event, and lose it.
+_LOSING_REDIRECTS: Final = (301, 302, 303)
 
 
 def check_library() -> None:
@@ -90,7 +101,7 @@ def report_trouble(reason: str) -> None:
 def _reason(error: BaseException) -> str:
     """Describe an error without its text, which may have an address with a password."""
     status = getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(error, ImportError):
+    if isinstance(error, ImportError | ConfigError):
         return str(error)
     return type(error).__name__ if status is None else f"the backend answered HTTP {status}"
 
@@ -133,7 +144,7 @@ class EventSender:
         return False
 
     def _run(self) -> None:
-        with _without_lines_of_retries():
+        with _ClientLines(self._trouble) as lines:
             while True:
                 try:
                     event, sent = self._events.get(timeout=_IDLE_SECONDS)
@@ -143,13 +154,14 @@ class EventSender:
                             self._thread = None
                             return
                     continue
-                self._send(event)
+                self._send(event, lines)
                 sent.set()
 
-    def _send(self, event: Mapping[str, Any]) -> None:
+    def _send(self, event: Mapping[str, Any], lines: _ClientLines) -> None:
         try:
             if self._emit is None:
                 self._emit = self._connect()
+                lines.filter()
             self._emit(event)
         except Exception as error:  # noqa: BLE001 -- it must not end the thread
             self._trouble(_reason(error))
@@ -157,26 +169,54 @@ class EventSender:
             self._is_late = False
 
 
-@contextmanager
-def _without_lines_of_retries() -> Iterator[None]:
-    """Drop what the client's retries log in this thread: an absent backend is one line."""
-    thread = get_ident()
+class _ClientLines:
+    """Filters what the client of OpenLineage logs in the thread that created this.
 
-    def is_other(record: logging.LogRecord) -> bool:
-        return record.thread != thread
+    Lines about failures and retries are dropped: they may contain secrets, and there is one for
+    each event or attempt. Instead, `trouble` is told the text of a failure without its arguments.
+    Other threads and other lines are not affected.
+    """
 
-    loggers = [logging.getLogger(name) for name in _OF_RETRIES]
-    for retries in loggers:
-        retries.addFilter(is_other)
-    try:
-        yield
-    finally:
-        for retries in loggers:
-            retries.removeFilter(is_other)
+    def __init__(self, trouble: Callable[[str], None]) -> None:
+        self._trouble = trouble
+        self._thread = get_ident()
+        self._loggers: dict[str, logging.Logger] = {}
+
+    def __enter__(self) -> Self:
+        with suppress(ImportError):
+            import_module(f"{_LIBRARY}.client")
+        self.filter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for of_client in self._loggers.values():
+            of_client.removeFilter(self._is_kept)
+
+    def filter(self) -> None:
+        """Filter the loggers that there are by now: a transport is imported when it is created."""
+        for name in list(logging.root.manager.loggerDict):
+            if name.startswith(_LOGGERS) and name not in self._loggers:
+                self._loggers[name] = logging.getLogger(name)
+                self._loggers[name].addFilter(self._is_kept)
+
+    def _is_kept(self, record: logging.LogRecord) -> bool:
+        is_ours = record.thread == self._thread or record.name == _ASYNC
+        if not is_ours or record.levelno < logging.WARNING:
+            return True
+        if not record.name.startswith(_LIBRARY):
+            return False
+        if record.levelno >= logging.ERROR or record.name == _COMPOSITE:
+            text = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+            self._trouble(f"OpenLineage's client said: {text.replace('%s', '...').strip(' :')}")
+            return False
+        return _NO_SETTINGS not in str(record.msg)
 
 
 def connect_client() -> Emit:
-    """Create the client of OpenLineage, which reads its settings; raises what it raises."""
+    """Create the client of OpenLineage, which reads its settings; raises what it raises.
+
+    Raises ConfigError if nothing says where events go.
+    """
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import (
         InputDataset,
@@ -188,6 +228,18 @@ def connect_client() -> Emit:
     )
 
     client = OpenLineageClient()
+    transport = client.transport
+    if transport.kind == "console" and (client.config.transport or {}).get("type") != "console":
+        raise ConfigError(
+            "no setting of OpenLineage names a backend: set OPENLINEAGE_URL or another one in the "
+            "driver's environment before the session starts"
+        )
+    for one in (transport, *getattr(transport, "transports", ())):
+        session = getattr(one, "session", None)
+        if session is not None:
+            session.hooks["response"].append(_refuse_losing_redirect)
+    # Of transports that send in threads of their own.
+    wait_until_sent = getattr(transport, "wait_for_completion", None)
 
     def emit(event: Mapping[str, Any]) -> None:
         client.emit(
@@ -201,8 +253,24 @@ def connect_client() -> Emit:
                 outputs=[OutputDataset(**outputs) for outputs in event["outputs"]],
             )
         )
+        if wait_until_sent is not None:
+            wait_until_sent(_SENT_SECONDS)
 
     return emit
+
+
+def _refuse_losing_redirect(response: Any, **_: object) -> None:
+    """Raise _RedirectError if `requests` would follow a redirect without the event."""
+    if response.status_code in _LOSING_REDIRECTS:
+        raise _RedirectError(response)
+
+
+class _RedirectError(Exception):
+    """An event was answered with a redirect that loses it."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__()
+        self.response = response
 
 
 _sender = EventSender(connect_client, report_trouble)

@@ -7,11 +7,15 @@ TRACEPARENT and TRACESTATE there.
 
 Only OpenTelemetry's API is used. Without an SDK in the worker there are no spans, and the rows have
 the driver's context; without that either, they have no header, which is logged once.
+
+An SDK runs code of others, such as samplers and span processors, and passes on what they raise. A
+task must neither fail because of that, after its rows were sent, nor hide its own error.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,18 +85,20 @@ class TaskTrace:
         propagator = TraceContextTextMapPropagator()
         parent = propagator.extract(dict(context))
         destination = {} if topic is None else {"messaging.destination.name": topic}
-        tracer = trace.get_tracer("spark_kafka_sink", __version__)
-        self._span = tracer.start_span(
-            "send" if topic is None else f"send {topic}",
-            parent,
-            trace.SpanKind.PRODUCER,
-            {
-                "messaging.system": "kafka",
-                "messaging.operation.type": "send",
-                **destination,
-                **attributes,
-            },
-        )
+        self._span: Any = trace.get_current_span(parent)
+        with _logged("started"):
+            tracer = trace.get_tracer("spark_kafka_sink", __version__)
+            self._span = tracer.start_span(
+                "send" if topic is None else f"send {topic}",
+                parent,
+                trace.SpanKind.PRODUCER,
+                {
+                    "messaging.system": "kafka",
+                    "messaging.operation.type": "send",
+                    **destination,
+                    **attributes,
+                },
+            )
         self._error = trace.Status(trace.StatusCode.ERROR)
         headers: dict[str, str] = {}
         propagator.inject(headers, trace.set_span_in_context(self._span, parent))
@@ -113,14 +119,25 @@ class TaskTrace:
 
     def finish(self, rows: int) -> None:
         """End the span of a task that has written its rows."""
-        self._span.set_attribute("messaging.batch.message_count", rows)
-        self._span.end()
+        with _logged("ended"):
+            self._span.set_attribute("messaging.batch.message_count", rows)
+            self._span.end()
 
     def fail(self, error: BaseException) -> None:
         """End the span of a task that has failed."""
-        self._span.set_attribute("error.type", type(error).__qualname__)
-        self._span.set_status(self._error)
-        self._span.end()
+        with _logged("ended"):
+            self._span.set_attribute("error.type", type(error).__qualname__)
+            self._span.set_status(self._error)
+            self._span.end()
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Log an error of the SDK instead of raising it."""
+    try:
+        yield
+    except Exception:  # code of others may raise anything, and no task fails for it
+        logger.warning("Kafka: the span of a task could not be %s", what, exc_info=True)
 
 
 def with_headers(batch: pa.RecordBatch, headers: Sequence[tuple[str, str]]) -> pa.RecordBatch:

@@ -18,11 +18,15 @@ _SECONDS = 120
 
 
 class LineageBackend:
-    """Keeps the events that it is sent; `status` is its answer to the next ones."""
+    """Keeps the events that it is sent.
+
+    `status` is its answer to the next ones, `location` where it redirects them.
+    """
 
     def __init__(self) -> None:
         """Start to listen."""
         self.status = 201
+        self.location: str | None = None
         self.is_hung = False
         self.events: list[Event] = []
         self._changed = threading.Condition()
@@ -37,6 +41,13 @@ class LineageBackend:
                     return
                 backend._keep(json.loads(body))
                 self.send_response(backend.status)
+                if backend.location is not None:
+                    self.send_header("Location", backend.location)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 
+import openlineage.client
 import pytest
 
 from spark_kafka_sink.errors import ConfigError
@@ -38,6 +39,10 @@ LONG = 120.0
 def _idle_threads_end(monkeypatch):
     """Make idle threads end with their test."""
     monkeypatch.setattr(lineage, "_IDLE_SECONDS", 0.01)
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "kafka-lineage":
+            thread.join(LONG)
 
 
 @pytest.fixture
@@ -155,13 +160,101 @@ def test_an_absent_backend_is_one_line(backend, monkeypatch, caplog, driver, unu
 def test_retries_of_other_threads_are_logged(backend, caplog):
     """Only what the sending thread's retries log is dropped."""
     said = logging.getLogger("urllib3.connectionpool")
-    with lineage._without_lines_of_retries():
+    with lineage._ClientLines(Troubles()):
         said.warning("mine")
         thread = threading.Thread(target=said.warning, args=("of another",))
         thread.start()
         thread.join()
     said.warning("later")
     assert ["of another", "later"] == [record.getMessage() for record in caplog.records]
+
+
+def test_what_the_client_logs_about_failures_is_trouble_without_its_arguments(caplog):
+    """A failure that the client only logs is reported, and no secret of it; a hint is logged."""
+    troubles = Troubles()
+    with lineage._ClientLines(troubles):
+        logging.getLogger("openlineage.client.client").error("Couldn't read `%s`: ", "secret")
+        logging.getLogger("openlineage.client.client").error(ValueError("secret"))
+        logging.getLogger("openlineage.client.client").warning("a hint")
+        composite = logging.getLogger("openlineage.client.transport.composite")
+        composite.warning("Transport %s failed: %s", "secret", "secret")
+    assert ["a hint"] == [record.getMessage() for record in caplog.records]
+    assert [
+        "OpenLineage's client said: Couldn't read `...`",
+        "OpenLineage's client said: ValueError",
+        "OpenLineage's client said: Transport ... failed: ...",
+    ] == troubles
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_a_redirect_that_would_lose_the_event_is_trouble(backend, status):
+    """A redirect that is followed by a GET is not taken for success."""
+    backend.status, backend.location = status, f"{backend.url}/elsewhere"
+    troubles = Troubles()
+    EventSender(connect_client, troubles).send(RUN.event(COMPLETE, at=0, environ={}), LONG)
+    assert [f"the backend answered HTTP {status}"] == troubles
+
+
+def test_a_redirect_that_keeps_the_event_is_followed(backend):
+    """HTTP 307 sends the event to another address."""
+    other = LineageBackend()
+    backend.status, backend.location = 307, f"{other.url}/lineage"
+    troubles = Troubles()
+    EventSender(connect_client, troubles).send(RUN.event(COMPLETE, at=0, environ={}), LONG)
+    other.close()
+    assert ([], 1) == (troubles, len(other.events))
+
+
+def test_without_a_backend_lineage_says_what_to_set(backend, monkeypatch, caplog):
+    """A client without settings is trouble, instead of a line of its own for each process."""
+    monkeypatch.delenv("OPENLINEAGE_URL")
+    troubles = Troubles()
+    EventSender(connect_client, troubles).send(RUN.event(COMPLETE, at=0, environ={}), LONG)
+    assert 1 == len(troubles)
+    assert "no setting of OpenLineage names a backend: set OPENLINEAGE_URL" in troubles[0]
+    assert [] == caplog.records
+
+
+def test_a_console_that_was_asked_for_is_no_trouble(backend, monkeypatch):
+    """The transport `console` logs events, if it is named."""
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "console")
+    troubles = Troubles()
+    EventSender(connect_client, troubles).send(RUN.event(COMPLETE, at=0, environ={}), LONG)
+    assert [] == troubles
+
+
+def test_a_broken_config_file_shows_no_line_of_it(backend, monkeypatch, tmp_path, caplog):
+    """An unreadable file of settings is one reason, without a traceback."""
+    monkeypatch.delenv("OPENLINEAGE_URL")
+    config = tmp_path / "openlineage.yml"
+    config.write_text('transport: {type: http, url: "http://u:secret@a')
+    troubles = Troubles()
+    EventSender(connect_client, troubles).send(RUN.event(COMPLETE, at=0, environ={}), LONG)
+    assert "OpenLineage's client said: Couldn't read content" in troubles[0]
+    assert [] == caplog.records
+    assert "secret" not in str(troubles)
+
+
+def test_an_event_of_an_asynchronous_transport_is_waited_for(backend, monkeypatch):
+    """An event counts as sent when the backend has it, also if a thread of the client sends it."""
+    calls = []
+
+    class Asynchronous:
+        kind = "async_http"
+
+        def wait_for_completion(self, timeout):
+            calls.append(timeout)
+
+    class Client(openlineage.client.OpenLineageClient):
+        def __init__(self):
+            super().__init__(transport=Asynchronous())
+
+        def emit(self, event):
+            calls.append(event.job.name)
+
+    monkeypatch.setattr(openlineage.client, "OpenLineageClient", Client)
+    assert EventSender(connect_client, Troubles()).send(RUN.event(COMPLETE, at=0, environ={}), LONG)
+    assert ["copy", lineage._SENT_SECONDS] == calls
 
 
 def test_a_backend_that_hangs_is_waited_for_once():

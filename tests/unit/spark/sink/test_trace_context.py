@@ -8,7 +8,7 @@ import sys
 import pyarrow as pa
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
@@ -123,6 +123,42 @@ def test_a_failed_task_has_a_failed_span(spans):
         span.attributes["error.type"],
     )
     assert "secret" not in span.to_json()
+
+
+class _Broken(SpanProcessor):
+    """A span processor one of whose methods raises."""
+
+    def __init__(self, method):
+        """Choose the method."""
+        setattr(self, method, self._fail)
+
+    def _fail(self, *_, **__):
+        raise OSError("no space left")
+
+
+@pytest.mark.parametrize(
+    ("method", "told"), [("on_start", "could not be started"), ("on_end", "could not be ended")]
+)
+def test_an_error_of_the_sdk_is_a_line_in_the_log(monkeypatch, caplog, method, told):
+    """A span processor that raises neither fails a task nor hides its error."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(_Broken(method))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    task({"traceparent": PARENT}).finish(2)
+    task({"traceparent": PARENT}).fail(KafkaError("refused"))
+    provider.shutdown()
+    assert [f"Kafka: the span of a task {told}"] * 2 == [
+        record.getMessage() for record in caplog.records
+    ]
+
+
+def test_rows_have_the_context_of_the_driver_if_no_span_can_be_started(monkeypatch):
+    """Without a span of the task, the context is passed on as without an SDK."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(_Broken("on_start"))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    assert (("traceparent", PARENT),) == task({"traceparent": PARENT}).headers
+    provider.shutdown()
 
 
 def test_without_an_sdk_rows_have_the_context_of_the_driver(caplog):
