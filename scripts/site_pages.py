@@ -33,6 +33,8 @@ _LINK = re.compile(r"(?<=\]\()([^)\s#]+)((?:#[^)\s]*)?)(?=\))")
 _FENCED = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml", ".sh": "bash"}
 _NOT_SHOWN = re.compile(r"<style.*?</style>|\n\s*", re.DOTALL)
+#: As many characters as a line of code has on the site.
+_WIDTH = 110
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -132,7 +134,10 @@ class SitePages:
             html = _NOT_SHOWN.sub(" ", "".join(data["text/html"])).strip()
             return f'<div class="notebook-output">{html}</div>'
         text = "".join(output.get("text") or data.get("text/plain", ""))
-        return f"````text\n{_ANSI.sub('', text).rstrip()}\n````"
+        shown = _ANSI.sub("", text).rstrip()
+        is_wide = any(len(line) > _WIDTH for line in shown.splitlines())
+        language = "{.text .wrapped}" if is_wide else "text"
+        return f"````{language}\n{shown}\n````"
 
 
 def source_address(root: Path = ROOT) -> str:
