@@ -129,6 +129,8 @@ class SitePages:
             picture = Path("data") / f"{path.stem}-{name}.png"
             self.files[self.place(path).parent / picture] = base64.b64decode(data["image/png"])
             return f"![An output of the cell]({picture.as_posix()})"
+        if "text/markdown" in data:
+            return "".join(data["text/markdown"]).strip()
         if "text/html" in data:
             # On one line: a blank one would end the block of HTML.
             html = _NOT_SHOWN.sub(" ", "".join(data["text/html"])).strip()

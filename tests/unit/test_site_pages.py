@@ -24,6 +24,8 @@ NOTEBOOK = {
                 {"name": "stdout", "output_type": "stream", "text": ["\x1b[31m1\x1b[0m\n"]},
                 {"data": {"image/png": base64.b64encode(PICTURE).decode()}},
                 {"data": {"text/html": "<style>x</style><table>\n  <tr></tr></table>"}},
+                {"data": {"text/markdown": ["**two**\n"], "text/plain": ["<Markdown object>"]}},
+                {"data": {"text/plain": [f"{'a long line ' * 10}\n", "2"]}},
             ],
         },
     ]
@@ -82,7 +84,8 @@ def test_a_notebook_is_shown_with_its_outputs(project):
     assert (
         "# A notebook\nSee [the job](../job.py.md).\n\n````python\nprint(1)\n````\n\n"
         "````text\n1\n````\n\n![An output of the cell](data/n-1-1.png)\n\n"
-        '<div class="notebook-output"><table> <tr></tr></table></div>\n'
+        '<div class="notebook-output"><table> <tr></tr></table></div>\n\n**two**\n\n'
+        f"````{{.text .wrapped}}\n{'a long line ' * 10}\n2\n````\n"
     ) == files[folder / "n.ipynb.md"]
     assert PICTURE == files[folder / "data" / "n-1-1.png"]
     assert folder / "n.py.md" not in files
