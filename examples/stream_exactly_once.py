@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 NUMBERS = 20_000
-ROWS_PER_BATCH = 1_000
+ROWS_PER_BATCH = 2_000
 #: What is added to the name of the topic for that of the copy.
 COPY = "-copy"
 #: Number of micro-batches that the query finishes before it is killed.
@@ -55,6 +55,9 @@ def start_query(
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        # A process that lives for seconds starts faster with less compiling and collecting.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -1,4 +1,4 @@
-"""Write Spark DataFrames to Apache Kafka and read them, in pure Python, with or without Spark.
+"""Write Spark DataFrames to Apache Kafka and read them, with or without Spark.
 
 The public names are those in `__all__` here and in `spark_kafka_sink.testing`; everything else may
 change between versions. `__init__.pyi` lists them, with the modules that have them.

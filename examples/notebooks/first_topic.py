@@ -100,7 +100,7 @@ plt.show()
 # %% [markdown]
 # ## Without Spark
 #
-# The same package has a producer in pure Python. `send` returns a future, whose result says where
+# The same package has a producer. `send` returns a future, whose result says where
 # the record was stored.
 
 # %%

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from spark_kafka_sink import (
+    AIOKafkaProducer,
     ConsumerRecord,
     ConsumerRecords,
     KafkaConsumer,
@@ -124,3 +126,34 @@ def test_a_missing_library_is_named_with_its_extra(cls, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ModuleNotFoundError, match=r"spark-kafka-sink\[opentelemetry\]"):
         cls()
+
+
+def test_each_coroutine_sends_the_context_of_its_own_span(tracer):
+    """Records that coroutines send side by side have the spans of these, however they send."""
+    sent = {}
+
+    async def send(producer, value):
+        with tracer.start_as_current_span("mine") as span:
+            await asyncio.sleep(0)
+            sent[value] = f"{span.get_span_context().span_id:016x}"
+            if value % 2:
+                await producer.send("t", b"%d" % value)
+            else:
+                await producer.send_nowait("t", b"%d" % value)
+
+    async def send_all(servers):
+        settings = {
+            "bootstrap.servers": servers,
+            "interceptor.classes": [TracingProducerInterceptor()],
+        }
+        async with AIOKafkaProducer(settings) as producer:
+            await producer.partitions_for("t")
+            await asyncio.gather(*(send(producer, value) for value in range(20)))
+
+    with DevBroker(topics={"t": 1}) as broker:
+        asyncio.run(send_all(broker.bootstrap_servers))
+        received = broker.records("t")[0]
+    assert sent == {
+        int(record.value): dict(record.headers)["traceparent"].decode().split("-")[2]
+        for record in received
+    }
