@@ -140,7 +140,8 @@ def differing_rows(spark: SparkSession, rows: int, bootstrap_servers: str, topic
         orders(spark, rows).selectExpr("*", "-1 as times")
     )
     differences = both.groupBy("key", "value").sum("times").where("`sum(times)` != 0")
-    return int(differences.selectExpr("coalesce(sum(abs(`sum(times)`)), 0)").first()[0])
+    [total] = differences.selectExpr("coalesce(sum(abs(`sum(times)`)), 0)").collect()
+    return int(total[0])
 
 
 def read_back(
