@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
+from spark_kafka_sink.devbroker.brokers.clusters import cluster_of, usual_replication_factor
 from spark_kafka_sink.devbroker.net.connection import request_logger
 from spark_kafka_sink.devbroker.net.faults import ACTIONS, parse_fault
 from spark_kafka_sink.devbroker.net.listener import (
@@ -190,7 +190,7 @@ def _schema_registry(server: ClusterServer, listener: Listener) -> SchemaRegistr
     """Return a registry that will run beside the brokers."""
     cluster = server.cluster
     limits = cluster.settings.connection_limits
-    registry = SchemaRegistry(listener, limits, lambda: cluster.logs.data)
+    registry = SchemaRegistry(listener, limits, lambda: cluster.data)
     server.companion = registry.serve
     return registry
 
@@ -220,11 +220,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         properties = ServerProperties.of(options)
         settings = _settings(options, properties)
         data_dir = options.data_dir or properties.data_dir
-        brokers = brokers_of(settings, options.brokers, data_dir=data_dir)
+        cluster = cluster_of(settings, options.brokers, data_dir=data_dir)
     except (ConfigError, OSError) as error:
         sys.stderr.write(f"cannot start: {error}\n")
         return 1
-    server = ClusterServer(brokers)
+    server = ClusterServer(cluster)
 
     def on_listening() -> None:
         for topic in options.topic:

@@ -28,7 +28,6 @@ from spark_kafka_sink.devbroker.handlers.api_versions import unsupported_version
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
 from spark_kafka_sink.devbroker.handlers.required_rights import check_rights
-from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.codec import read_message
@@ -38,8 +37,6 @@ from spark_kafka_sink.protocol.primitives import Buffer, Reader
 from spark_kafka_sink.protocol.registry import decode_request_header, encode_response, request_class
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
     from spark_kafka_sink.protocol.registry import RequestHeader
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
@@ -219,26 +216,3 @@ def _error(
     if response is None:
         raise CloseConnectionError(f"{error_code.name} cannot be returned with acks=0: {message}")
     return response
-
-
-def brokers_of(
-    settings: BrokerSettings, number: int, *, data_dir: Path | None = None
-) -> list[Broker]:
-    """Create the brokers of one cluster, with ids from that of the settings.
-
-    Raises ConfigError if the settings have racks for another number of brokers.
-    """
-    if settings.racks and len(settings.racks) != number:
-        raise ConfigError(
-            f"racks must name one rack for each broker: {len(settings.racks)} for {number} brokers"
-        )
-    cluster = ClusterState(settings=settings, data_dir=data_dir)
-    if settings.node_id < 0:
-        raise ConfigError(f"node_id must be at least 0, not {settings.node_id}")
-    node_ids = range(settings.node_id, settings.node_id + number)
-    return [Broker(node_id=node_id, cluster=cluster) for node_id in node_ids]
-
-
-def usual_replication_factor(brokers: int) -> int:
-    """Return how many replicas a topic should have: three, or one per broker if there are fewer."""
-    return min(brokers, 3)

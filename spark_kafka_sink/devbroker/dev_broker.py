@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from spark_kafka_sink import display
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
 from spark_kafka_sink.devbroker.base.server_config import unsupported, with_server_configs
-from spark_kafka_sink.devbroker.broker import Broker, brokers_of, usual_replication_factor
+from spark_kafka_sink.devbroker.brokers.clusters import cluster_of, usual_replication_factor
 from spark_kafka_sink.devbroker.log.partition_log import committed_records
 from spark_kafka_sink.devbroker.net.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.net.server import ClusterServer, ServerThread
@@ -40,9 +40,9 @@ class DevBroker:
     Topics, records and schemas live as long as the object, or in `data_dir`: `stop` followed by
     `start` restarts the brokers on the same ports, without losing anything.
 
-    With `brokers=3` there are three brokers, with ids 1 to 3, each on its own port. They share one
-    log for each partition: leaders, epochs and in-sync replicas are as in Kafka, and change as
-    brokers stop and start, but records are not replicated, and none is ever lost.
+    With `brokers=3` there are three brokers, with ids 1 to 3, each on its own port and with its own
+    logs. They replicate as Kafka's do: followers fetch from leaders, consumers see what all in-sync
+    replicas have, and a controller that the brokers elect decides which of them lead.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class DevBroker:
         settings = with_server_configs(settings, configs)
         self._first_node_id = settings.node_id
         self._server = ClusterServer(
-            brokers_of(settings, brokers, data_dir=None if data_dir is None else Path(data_dir)),
+            cluster_of(settings, brokers, data_dir=None if data_dir is None else Path(data_dir)),
             clock=clock,
         )
         if listeners is None:
@@ -119,7 +119,7 @@ class DevBroker:
             self._schema_registry = SchemaRegistry(
                 schema_registry,
                 settings.connection_limits,
-                lambda: self._server.cluster.logs.data,
+                lambda: self._server.cluster.data,
             )
             self._server.companion = self._schema_registry.serve
         self._thread = ServerThread(self._server)
@@ -144,9 +144,9 @@ class DevBroker:
     def start(self, node_id: int | None = None) -> Self:
         """Start to listen; return the object itself when clients can connect.
 
-        With `node_id` restart only that broker: it returns to its port, is in sync at once, and
-        leads only partitions without another leader. Raises OSError, or KafkaError if it is already
-        running.
+        With `node_id` restart only that broker: it returns to its port, is in sync when this
+        returns, and leads only partitions without another leader. Raises OSError, or KafkaError if
+        it is already running.
         """
         if node_id is None:
             self._thread.start(self._create_topics)
@@ -203,7 +203,8 @@ class DevBroker:
     @property
     def topic_names(self) -> list[str]:
         """The topics that exist."""
-        return self._call(lambda broker: [topic.name for topic in broker.cluster.topics])
+        cluster = self._server.cluster
+        return self._do(lambda: [topic.name for topic in cluster.topics])
 
     def create_topic(
         self,
@@ -219,8 +220,9 @@ class DevBroker:
         each; the default is `default_replication_factor` of the settings. Raises RefusedError if
         the topic `name` is invalid or already exists, or if Kafka rejects a setting.
         """
-        self._call(
-            lambda broker: broker.cluster.create_topic(
+        cluster = self._server.cluster
+        self._do(
+            lambda: cluster.create_topic(
                 name,
                 partitions=partitions,
                 overrides=configs,
@@ -235,20 +237,23 @@ class DevBroker:
         returned, none of open or aborted transactions. Raises RefusedError if there is no such
         topic.
         """
+        cluster = self._server.cluster
 
-        def read(broker: Broker) -> TopicRecords:
-            partitions = broker.cluster.existing_topic(topic).partitions
-            records = {p.index: list(committed_records(p.log)) for p in partitions}
+        def read() -> TopicRecords:
+            partitions = cluster.existing_topic(topic).partitions
+            logs = {p.index: cluster.log(TopicPartition(topic, p.index)) for p in partitions}
+            records = {index: list(committed_records(log)) for index, log in logs.items()}
             return TopicRecords(topic, records)
 
-        return self._call(read)
+        return self._do(read)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the id of the broker that leads a partition of a topic; -1 if none does.
 
         Raises RefusedError if there is no such partition.
         """
-        return self._call(lambda broker: broker.cluster.leader(TopicPartition(topic, partition)))
+        cluster = self._server.cluster
+        return self._do(lambda: cluster.leader(TopicPartition(topic, partition)))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make broker `node_id` the leader of a partition of a topic, in a new leader epoch.
@@ -256,8 +261,9 @@ class DevBroker:
         For `__consumer_offsets` and `__transaction_state` (50 partitions each) this moves the
         coordinator. Raises RefusedError if the broker has no in-sync replica.
         """
-        self._call(
-            lambda broker: broker.cluster.move_leader(
+        cluster = self._server.cluster
+        self._do(
+            lambda: cluster.move_leader(
                 TopicPartition(topic, partition), node_id, self._server.clock()
             )
         )
@@ -273,24 +279,26 @@ class DevBroker:
         after a restart from a damaged disk. Raises RefusedError if it is not a running replica, or
         if `end_offset` is not between the log's start and end.
         """
+        cluster = self._server.cluster
 
-        def elect(broker: Broker) -> None:
+        def elect() -> None:
             topic_partition = TopicPartition(topic, partition)
-            leader = broker.cluster.leader(topic_partition) if node_id is None else node_id
-            broker.cluster.elect_unclean_leader(topic_partition, end_offset, leader)
+            leader = cluster.leader(topic_partition) if node_id is None else node_id
+            cluster.elect_unclean_leader(topic_partition, end_offset, leader)
 
-        self._call(elect)
+        self._do(elect)
 
     def stop_replication(self, topic: str, partition: int, node_id: int) -> None:
         """Make a follower lag behind its leader: no more records of a partition reach it.
 
-        It remains in sync, and consumers that fetch from it get no new records, or
-        OFFSET_OUT_OF_RANGE for an offset that it does not have. It has all records again after
-        `resume_replication`, or once it leads. `topic` and `partition` name the partition.
+        It is not in sync any more, without the wait of `replica.lag.time.max.ms`. Consumers that
+        fetch from it get no new records, or OFFSET_OUT_OF_RANGE for an offset that it does not
+        have. It fetches again after `resume_replication`, and when its broker or the leader
+        changes. `topic` and `partition` name the partition.
         Raises RefusedError if the broker `node_id` is not a follower.
         """
         topic_partition = TopicPartition(topic, partition)
-        self._call(lambda broker: broker.cluster.stop_replication(topic_partition, node_id))
+        self._do(lambda: self._server.cluster.stop_replication(topic_partition, node_id))
 
     def resume_replication(self, topic: str, partition: int, node_id: int) -> None:
         """Make a follower catch up with its leader.
@@ -299,7 +307,7 @@ class DevBroker:
         there is no such partition.
         """
         topic_partition = TopicPartition(topic, partition)
-        self._call(lambda broker: broker.cluster.resume_replication(topic_partition, node_id))
+        self._do(lambda: self._server.cluster.resume_replication(topic_partition, node_id))
 
     def compact(self, topic: str) -> None:
         """Compact a topic now: only the last record of each key remains, at its offset.
@@ -309,24 +317,22 @@ class DevBroker:
         ones remain. The `cleanup.policy` of `topic` does not matter. Raises RefusedError if there
         is no such topic.
         """
+        cluster = self._server.cluster
 
-        def compact(broker: Broker) -> None:
-            for partition in broker.cluster.existing_topic(topic).partitions:
+        def compact() -> None:
+            for partition in cluster.existing_topic(topic).partitions:
                 topic_partition = TopicPartition(topic, partition.index)
-                broker.cluster.logs.compact(topic_partition, self._server.clock())
+                cluster.compact(topic_partition, self._server.clock())
 
-        self._call(compact)
+        self._do(compact)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records; one that is created later gets another topic id.
 
         Raises RefusedError if there is no topic `name`.
         """
-
-        def delete(broker: Broker) -> None:
-            broker.cluster.delete_topic(broker.cluster.existing_topic(name))
-
-        self._call(delete)
+        cluster = self._server.cluster
+        self._do(lambda: cluster.delete_topic(cluster.existing_topic(name)))
 
     def on(
         self,
@@ -348,13 +354,19 @@ class DevBroker:
         return self._server.faults.on(api, fault, times=times, expect=expect)
 
     def call(self, function: Callable[[Any], T]) -> T:
-        """Call `function` with the first broker on the server's thread; return its result.
+        """Call `function` with a broker on the server's thread; return its result.
 
-        Use it to inspect logs or change the cluster while clients are active. The attributes of the
-        broker are not part of the API, and may change between versions. Raises KafkaError if the
-        broker is not running.
+        The broker is the first one, or if that is stopped, the first that runs. Use it to inspect
+        logs or change the cluster while clients are active. The attributes of the broker are not
+        part of the API, and may change between versions. Raises KafkaError if the broker is not
+        running.
         """
-        return self._call(function)
+
+        def call() -> T:
+            node_ids = self._server.running_ids or [self._first_node_id]
+            return function(self._server.broker(min(node_ids)))
+
+        return self._do(call)
 
     def __repr__(self) -> str:
         """Show the addresses and whether clients can connect, without asking the brokers."""
@@ -368,19 +380,25 @@ class DevBroker:
         if not self._thread.is_running:
             return display.block(title)
 
-        def overview(broker: Broker) -> tuple[int, list[tuple[object, ...]]]:
-            topics = broker.cluster.topics
+        cluster = self._server.cluster
+
+        def overview() -> tuple[int, list[tuple[object, ...]]]:
+            topics = cluster.topics
+            logs = {
+                topic.name: [cluster.log(p.topic_partition) for p in topic.partitions]
+                for topic in topics[: display.MAX_ROWS]
+            }
             return len(topics), [
                 (
                     topic.name,
                     len(topic.partitions),
-                    sum(p.log.log_end_offset - p.log.log_start_offset for p in topic.partitions),
-                    display.listed([str(p.log.log_end_offset) for p in topic.partitions], most=8),
+                    sum(log.log_end_offset - log.log_start_offset for log in logs[topic.name]),
+                    display.listed([str(log.log_end_offset) for log in logs[topic.name]], most=8),
                 )
                 for topic in topics[: display.MAX_ROWS]
             ]
 
-        count, rows = self._call(overview)
+        count, rows = self._do(overview)
         running = self._thread.call(lambda: self._server.running_ids)
         brokers = [
             (str(node_id), address, "running" if node_id in running else "stopped")
@@ -398,11 +416,12 @@ class DevBroker:
             ),
         )
 
-    def _call(self, function: Callable[[Broker], T]) -> T:
+    def _do(self, function: Callable[[], T]) -> T:
+        """Call a function on the server's thread, and tell clients what it has changed."""
 
         def run() -> T:
             try:
-                return function(self._server.broker(self._first_node_id))
+                return function()
             finally:
                 self._server.changed()
 
@@ -412,5 +431,5 @@ class DevBroker:
         topics, self._topics = self._topics, {}
         cluster = self._server.cluster
         for name, partitions in topics.items():
-            if cluster.topic(name) is None or not cluster.logs.is_durable:
+            if cluster.topic(name) is None or not cluster.is_durable:
                 cluster.create_topic(name, partitions=partitions)

@@ -189,10 +189,15 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "cluster": ("base", "metadata", "log", "replication", "transactions", "groups"),
         "handlers": ("base", "log", "replication", "transactions", "groups", "cluster"),
         "broker": ("base", "cluster", "handlers"),
+        # A cluster as a whole: one broker, or several that replicate.
+        "brokers": (
+            *("base", "metadata", "controller", "log", "replication", "lifecycle"),
+            *("cluster", "handlers", "broker"),
+        ),
         "net": ("base", "cluster", "handlers", "broker"),
         # The Schema Registry, whose connections and faults are like the broker's.
         "registry": ("base", "log", "net"),
-        TOP: ("base", "log", "broker", "net", "registry"),
+        TOP: ("base", "log", "broker", "brokers", "net", "registry"),
     },
 }
 

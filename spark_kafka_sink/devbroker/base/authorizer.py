@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = "User:ANONYMOUS"
 #: The name of the only resource of the type CLUSTER.
 CLUSTER_NAME: Final = "kafka-cluster"
+#: The brokers of the cluster, which may do everything: no client has a principal of this type.
+BROKERS: Final = "Broker:cluster"
 _WILDCARD: Final = "*"
 _EVERYONE: Final = "User:*"
 #: A name that no ACL has; see `Authorizer.may_use_any`.
@@ -251,7 +253,7 @@ class Authorizer:
         self, client: Client, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         """Return whether a client may do something with a resource."""
-        if client.principal in self._super_users:
+        if client.principal in self._super_users or client.principal == BROKERS:
             return True
         acls = list(self._that_apply(resource_type, name))
         effects = {

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_names import (
+    COORDINATOR_PARTITIONS,
+    TRANSACTION_STATE_TOPIC,
+)
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _UNSET: Final = -1
+_COORDINATOR_REPLICAS: Final = 3
 
 
 def check_assigned_by_hand(topic: CreatableTopic) -> None:
@@ -57,5 +66,31 @@ def new_topics(names: Iterable[str]) -> CreateTopicsRequest:
                 name=name, num_partitions=_UNSET, replication_factor=_UNSET, assignments=()
             )
             for name in names
+        )
+    )
+
+
+def coordinator_topic(name: str, brokers: int) -> CreateTopicsRequest:
+    """Return the request for an internal topic whose partition leaders are coordinators.
+
+    It has three replicas if there are as many brokers, as offsets.topic.replication.factor and
+    transaction.state.log.replication.factor say.
+    """
+    replicas = min(_COORDINATOR_REPLICAS, brokers)
+    configs = {"cleanup.policy": "compact", "segment.bytes": str(100 * 1024**2)}
+    if name == TRANSACTION_STATE_TOPIC and replicas == _COORDINATOR_REPLICAS:
+        # transaction.state.log.min.isr
+        configs["min.insync.replicas"] = "2"
+    return CreateTopicsRequest(
+        topics=(
+            CreatableTopic(
+                name=name,
+                num_partitions=COORDINATOR_PARTITIONS,
+                replication_factor=replicas,
+                assignments=(),
+                configs=tuple(
+                    CreatableTopicConfig(name=key, value=value) for key, value in configs.items()
+                ),
+            ),
         )
     )

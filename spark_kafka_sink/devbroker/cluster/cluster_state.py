@@ -17,16 +17,14 @@ The cluster's id, its topics, ACLs, users and quotas, and the producer ids used 
 
 from __future__ import annotations
 
-import base64
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.base.authorizer import Acl, Authorizer
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.server_config import topic_values
 from spark_kafka_sink.devbroker.base.timers import Timers
 from spark_kafka_sink.devbroker.base.topic_names import (
@@ -35,6 +33,7 @@ from spark_kafka_sink.devbroker.base.topic_names import (
     TRANSACTION_STATE_TOPIC,
     coordinator_partition,
 )
+from spark_kafka_sink.devbroker.cluster.cluster_store import ClusterStore
 from spark_kafka_sink.devbroker.cluster.partition import (
     NO_LEADER,
     Leadership,
@@ -49,19 +48,32 @@ from spark_kafka_sink.devbroker.log.data_directory import StoredCluster, StoredT
 from spark_kafka_sink.devbroker.log.log_manager import LogManager
 from spark_kafka_sink.devbroker.transactions.transaction_coordinator import TransactionCoordinator
 from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
-from spark_kafka_sink.model import Node, TopicPartition
+from spark_kafka_sink.model import Node, ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from pathlib import Path
 
+    from spark_kafka_sink.devbroker.base.authorizer import Acl
     from spark_kafka_sink.devbroker.base.client_quotas import Quotas
     from spark_kafka_sink.devbroker.base.scram_credential import ScramCredential
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
     from spark_kafka_sink.security.sasl import SaslMechanism
+
+    #: Called with the errors of the partitions that have no marker, and the time in seconds.
+    OnMarkers = Callable[[Mapping[TopicPartition, RefusedError], float], None]
 
 #: Internal topics whose partition leaders are coordinators.
 _COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
@@ -71,21 +83,6 @@ NO_CONTROLLER = -1
 _ALL_BROKERS = ""
 #: How many producer ids are reserved at once (ProducerIdsBlock).
 _PRODUCER_ID_BLOCK_SIZE = 1000
-
-
-def _authorizer(settings: BrokerSettings) -> Authorizer | None:
-    """Return the authorizer that the settings ask for. Raises ConfigError."""
-    if settings.authorizer:
-        return Authorizer(
-            settings.super_users,
-            allow_everyone_if_no_acl_found=settings.allow_everyone_if_no_acl_found,
-        )
-    if settings.super_users or settings.allow_everyone_if_no_acl_found:
-        raise ConfigError(
-            "super_users and allow_everyone_if_no_acl_found have no effect without an authorizer: "
-            "set authorizer=True"
-        )
-    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +105,13 @@ class Forwarded:
             code = ErrorCode.REQUEST_TIMED_OUT if self.is_pending else self.error_code
             raise RefusedError(code, "the controller has not responded")
         return self.response
+
+
+@dataclass(slots=True, eq=False)
+class Verification:
+    """What the transaction coordinator says of the partitions of a write, once it has."""
+
+    codes: Mapping[TopicPartition, ErrorCode] | None = None
 
 
 def coordinates(topic_partition: TopicPartition) -> bool:
@@ -196,11 +200,12 @@ class ClusterState:
         data_dir: Path | None = None,
         timers: Timers | None = None,
         logs: LogManager | None = None,
+        store: ClusterStore | None = None,
     ) -> None:
         """Start without brokers or topics; a missing cluster id is generated.
 
         With a data directory the cluster must be opened before use. Without `logs`, which use the
-        `timers`, the cluster has its own.
+        `timers`, the cluster has its own, and so without a `store`.
         """
         self.settings = settings or BrokerSettings()
         self.timers = timers or Timers()
@@ -212,20 +217,18 @@ class ClusterState:
         self.broker_ids: set[int] = set()
         #: The addresses of their other listeners, by the listener's name.
         self.other_addresses: dict[str, dict[int, Node]] = {}
-        self._stored = StoredCluster(
-            cluster_id=cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
-        )
+        #: What is stored once for all brokers.
+        self.store = store or ClusterStore(self.settings, cluster_id)
+        #: Decides who may do what; None if everyone may do everything.
+        self.authorizer = self.store.authorizer
         self._next_producer_id = 0
         #: The defaults of topics: those of the settings, and what was changed since.
         self.topic_defaults = self.settings.topic_defaults
-        #: How often the controller has changed, and how many changes there have been to what it
-        #: manages. Both are counted from the start of the cluster.
-        self.controller_epoch = 0
+        self._controller_epoch = 0
+        #: How many changes there have been to what the controller manages, since the start.
         self.metadata_offset = 0
         self._last_controller_id = NO_CONTROLLER
         self.topic_index = Topics()
-        #: Decides who may do what; None if everyone may do everything.
-        self.authorizer = _authorizer(self.settings)
         self._changed: set[Hashable] = set()
         # Last: they take the fields above from this object.
         self._coordinators = CoordinatorLeaders(self)
@@ -241,20 +244,20 @@ class ClusterState:
         if not self.logs.is_durable:
             return
         stored = self.logs.open(now)
+        self.store.data = self.logs.data
         try:
+            self._check_shared()
             if stored is None:
                 ids = {name: uuid.uuid4() for name in self._coordinators.logs}
                 self._store(StoredCluster(cluster_id=self.cluster_id, internal_topic_ids=ids))
             else:
-                self._stored = stored
+                self.store.load(stored)
             # The unused ids of the last block are skipped.
-            self._next_producer_id = self._stored.next_producer_id
+            self._next_producer_id = self.store.stored.next_producer_id
             self.topic_defaults = self._changed_topic_defaults()
             self._load_topics()
-            if self.authorizer is not None:
-                self.authorizer.replace(self._stored.acls)
             for name, log in self._coordinators.logs.items():
-                log.open(self._stored.internal_topic_ids[name], now)
+                log.open(self.store.stored.internal_topic_ids[name], now)
             self.logs.remove_strays()
             self.transactions.load(now)
             self.groups.load(self.topic_index.names, now)
@@ -277,8 +280,17 @@ class ClusterState:
             finally:
                 self._forget()
 
+    def _check_shared(self) -> None:
+        """Raise ConfigError if the directory is that of brokers that replicate."""
+        if self.logs.data is not None and self.logs.data.has_brokers:
+            raise ConfigError(
+                f"{self.logs.data.path} belongs to several brokers, and this is one: start as many "
+                "as before, or use another directory"
+            )
+
     def _forget(self) -> None:
         """Discard all state; the next `open` starts from the data directory."""
+        self.store.data = None
         self.timers.clear()
         self.nodes.clear()
         self._coordinators.clear()
@@ -289,7 +301,7 @@ class ClusterState:
 
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
-        topics = dict(self._stored.topics)
+        topics = dict(self.store.stored.topics)
         for name, topic in changed.items():
             if topic is None:
                 topics.pop(name, None)
@@ -301,7 +313,7 @@ class ClusterState:
                     # All brokers of a cluster start together, which ends reassignments.
                     replicas=tuple(partition.leadership.target for partition in topic.partitions),
                 )
-        self._store(replace(self._stored, topics=topics))
+        self._store(replace(self.store.stored, topics=topics))
 
     def change_acls(self, acls: Iterable[Acl]) -> None:
         """Store and apply all ACLs.
@@ -309,16 +321,13 @@ class ClusterState:
         Raises RefusedError with SECURITY_DISABLED without an authorizer, or with
         KAFKA_STORAGE_ERROR; then nothing has changed.
         """
-        if self.authorizer is None:
-            raise RefusedError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-        changed = tuple(dict.fromkeys(acls))
-        self._store(replace(self._stored, acls=changed), "the ACLs of the cluster")
-        self.authorizer.replace(changed)
+        self.store.change_acls(acls)
+        self.metadata_offset += 1
 
     @property
     def scram_users(self) -> Mapping[tuple[str, SaslMechanism], ScramCredential]:
         """The users that clients have created for logins with SCRAM, by name and mechanism."""
-        return self._stored.scram_users
+        return self.store.stored.scram_users
 
     def change_scram_users(
         self, users: Mapping[tuple[str, SaslMechanism], ScramCredential]
@@ -327,32 +336,31 @@ class ClusterState:
 
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
-        self._store(replace(self._stored, scram_users=users), "the users of the cluster")
+        self.store.change_scram_users(users)
+        self.metadata_offset += 1
 
     @property
     def client_quotas(self) -> Quotas:
         """The quotas of users and clients, by entity."""
-        return self._stored.client_quotas
+        return self.store.stored.client_quotas
 
     def change_client_quotas(self, quotas: Quotas) -> None:
         """Store and apply all quotas.
 
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
-        if quotas != self._stored.client_quotas:
-            self._store(replace(self._stored, client_quotas=quotas), "the quotas of the cluster")
+        if quotas != self.store.stored.client_quotas:
+            self.store.change_client_quotas(quotas)
+            self.metadata_offset += 1
 
-    def _store(self, stored: StoredCluster, what: str = "the topics of the cluster") -> None:
-        if self.logs.data is not None:
-            with refused_if_disk_fails(f"{what} cannot be stored"):
-                self.logs.data.write_cluster(stored)
-        self._stored = stored
+    def _store(self, stored: StoredCluster) -> None:
+        self.store.write(stored, "the topics of the cluster")
         self.metadata_offset += 1
 
     @property
     def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
         """The settings that were changed while brokers ran, by broker id; empty for all brokers."""
-        return self._stored.broker_configs
+        return self.store.stored.broker_configs
 
     def configure_brokers(self, name: str, values: Mapping[str, str]) -> None:
         """Replace the settings that were changed for a broker, or with an empty name for all.
@@ -363,7 +371,7 @@ class ClusterState:
         configs = {**self.broker_configs, name: dict(values)}
         self._store(
             replace(
-                self._stored,
+                self.store.stored,
                 broker_configs={name: values for name, values in configs.items() if values},
             )
         )
@@ -384,7 +392,7 @@ class ClusterState:
         return defaults
 
     def _load_topics(self) -> None:
-        for stored in self._stored.topics.values():
+        for stored in self.store.stored.topics.values():
             topic = Topic(
                 name=stored.name,
                 topic_id=stored.topic_id,
@@ -405,12 +413,17 @@ class ClusterState:
     @property
     def cluster_id(self) -> str:
         """The cluster's id."""
-        return self._stored.cluster_id
+        return self.store.stored.cluster_id
 
     @property
     def controller_id(self) -> int:
         """The broker that handles requests to the controller, -1 while none runs."""
         return min(self.nodes, default=NO_CONTROLLER)
+
+    @property
+    def controller_epoch(self) -> int:
+        """How often the controller has changed since the start of the cluster."""
+        return self._controller_epoch
 
     @property
     def racks(self) -> dict[int, str]:
@@ -463,6 +476,15 @@ class ClusterState:
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `run_due` must be called, in seconds since 1970; None for never."""
+        return self.timers.next_deadline
+
+    def run_due(self, now: float) -> None:
+        """Run the timers that are due by `now`."""
+        self.timers.run_due(now)
 
     @contextmanager
     def change_topics(self) -> Iterator[TopicChanges]:
@@ -646,7 +668,7 @@ class ClusterState:
         """Elect a running leader for every partition that needs one and can have one."""
         if self.controller_id not in {NO_CONTROLLER, self._last_controller_id}:
             self._last_controller_id = self.controller_id
-            self.controller_epoch += 1
+            self._controller_epoch += 1
         self.metadata_offset += 1
         for topic in self.topic_index:
             for partition in topic.partitions:
@@ -689,11 +711,54 @@ class ClusterState:
         """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates the id."""
         self._coordinators.check(TRANSACTION_STATE_TOPIC, transactional_id, node_id)
 
+    def prepare_coordinators(self, topic: str, now: float) -> None:
+        """Create the partitions of an internal topic, if that is needed to look them up."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        *,
+        adds: bool,
+        now: float,
+    ) -> Verification:
+        """Add partitions to a transaction or verify them, at the coordinator of its id."""
+        now_ms = int(now * 1000)
+        if self.transaction_coordinator(transactional_id) == NO_LEADER:
+            return Verification(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        try:
+            if not adds:
+                return Verification(
+                    self.transactions.verify_partitions(
+                        transactional_id, producer, partitions, now_ms=now_ms
+                    )
+                )
+            self.transactions.add_partitions(
+                transactional_id, producer, partitions, client_version=2, now_ms=now_ms
+            )
+        except RefusedError as refused:
+            return Verification(dict.fromkeys(partitions, refused.error_code))
+        return Verification(dict.fromkeys(partitions, ErrorCode.NONE))
+
     def coordinator_epoch(self, transactional_id: str) -> int:
         """Return the leader epoch of the partition that a transactional id maps to."""
         return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch
 
     # Changes, markers and producer ids.
+
+    def log(self, topic_partition: TopicPartition) -> PartitionLog:
+        """Return the log of a partition. Raises RefusedError: UNKNOWN_TOPIC_OR_PARTITION."""
+        return self.partition(topic_partition).log
+
+    def compact(self, topic_partition: TopicPartition, now: float) -> None:
+        """Compact a log now. Raises RefusedError."""
+        self.logs.compact(topic_partition, now)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether records survive the process."""
+        return self.logs.is_durable
 
     def changed(self, watched: Hashable) -> None:
         """Record a change that requests may wait for, such as a partition that has grown."""
@@ -717,16 +782,33 @@ class ClusterState:
             partition.append_marker(marker, self.timers.now)
             self.changed(topic_partition)
 
+    def write_markers(
+        self,
+        transactional_id: str,
+        partitions: Collection[TopicPartition],
+        marker: TransactionMarker,
+        written: OnMarkers,
+    ) -> None:
+        """Write a transaction's markers; call `written` with the errors of those that failed."""
+        del transactional_id
+        refusals: dict[TopicPartition, RefusedError] = {}
+        for topic_partition in partitions:
+            try:
+                self.write_marker(topic_partition, marker)
+            except RefusedError as refused:
+                refusals[topic_partition] = refused
+        written(refusals, marker.timestamp / 1000)
+
     def next_producer_id(self) -> int:
         """Return a producer id that was never used before.
 
         Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if a new block cannot be stored.
         """
         producer_id = self._next_producer_id
-        if producer_id >= self._stored.next_producer_id:
+        if producer_id >= self.store.stored.next_producer_id:
             block_end = producer_id + _PRODUCER_ID_BLOCK_SIZE
             try:
-                self._store(replace(self._stored, next_producer_id=block_end))
+                self._store(replace(self.store.stored, next_producer_id=block_end))
             except RefusedError as refused:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 raise RefusedError(code, refused.message) from refused

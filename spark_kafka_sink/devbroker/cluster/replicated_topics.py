@@ -1,12 +1,8 @@
-"""A cluster that replicates, as one of its brokers knows it.
+"""The topics of a cluster that replicates, as one of its brokers knows them.
 
-Handlers see the same `ClusterState`, `Topic` and `Partition` as in a cluster whose brokers share
-their logs. Here each broker has its own (`BrokerView`), which follow its metadata: they may be old.
-The logs are the broker's own replicas: a `ReplicatedPartition` writes to the leader's replica, and
-writes wait for the followers.
-
-Changes are the controller's: requests for them are forwarded to it. The coordinators are not
-replicated yet.
+Handlers see the same `Topic` and `Partition` as in a cluster whose brokers share their logs. Here
+each broker has its own, which follow its metadata: they may be old. The logs are the broker's own
+replicas: a `ReplicatedPartition` writes to the leader's replica, and writes wait for the followers.
 """
 
 from __future__ import annotations
@@ -14,36 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.base.config_changes import ALL_BROKERS
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState, Forwarded
 from spark_kafka_sink.devbroker.cluster.partition import Leadership, Partition, Topic
 from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
-from spark_kafka_sink.devbroker.metadata.envelope import ForwardedRequest
 from spark_kafka_sink.devbroker.metadata.records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
-    ConfigResource,
     TopicIdPartition,
 )
-from spark_kafka_sink.model import Node, TopicPartition
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Mapping
 
-    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
-    from spark_kafka_sink.devbroker.lifecycle.broker_cluster import OnResponse
-    from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
     from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
     from spark_kafka_sink.devbroker.log.partition_log import AppendResult
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
-    from spark_kafka_sink.devbroker.metadata.envelope import ForwardedResponse
     from spark_kafka_sink.devbroker.metadata.image import MetadataDelta, MetadataImage, TopicImage
     from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
-    from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
     from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
-    from spark_kafka_sink.protocol.schema import AnyRequest
+    from spark_kafka_sink.protocol.error_codes import ErrorCode
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 
@@ -200,106 +185,3 @@ def _leadership(partition: PartitionRecord) -> Leadership:
         adding=partition.adding,
         removing=partition.removing,
     )
-
-
-class BrokerView(ClusterState):
-    """The brokers and topics of a cluster that replicates, by the metadata of one broker."""
-
-    has_controller = True
-
-    def __init__(
-        self,
-        cluster_id: str,
-        settings: BrokerSettings,
-        logs: BrokerLogs,
-        node: BrokerNode,
-        forward: Callable[[ForwardedRequest, OnResponse, float], None],
-    ) -> None:
-        """Begin without brokers and topics, and follow the metadata of a broker from now on.
-
-        `logs` are those of the broker, and `forward` passes requests on to the controller.
-        """
-        super().__init__(
-            cluster_id=cluster_id, settings=settings, timers=logs.timers, logs=logs.manager
-        )
-        self._node = node
-        self._forward = forward
-        self._replicated_topics = ReplicatedTopics(self.topic_index, node.image, node.replicas)
-        node.on_metadata = self.apply
-
-    @property
-    def controller_id(self) -> int:
-        """The broker that this one takes for the controller, -1 for none."""
-        return self._node.controller_id
-
-    @property
-    def racks(self) -> dict[int, str]:
-        """The racks of the brokers that have one, by id."""
-        return {
-            node_id: broker.rack
-            for node_id, broker in self._node.image.brokers.items()
-            if broker.rack
-        }
-
-    @property
-    def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """The settings that were changed while brokers ran, by broker id; empty for all brokers."""
-        image = self._node.image
-        names = (ALL_BROKERS, *map(str, image.brokers))
-        configs = {name: image.config(ConfigResource(BROKER_RESOURCE, name)) for name in names}
-        return {name: values for name, values in configs.items() if values}
-
-    def forward(self, request: AnyRequest, version: int, now: float) -> Forwarded:
-        """Send a request to the controller, which may respond at once."""
-        forwarded = Forwarded()
-
-        def answer(response: ForwardedResponse | None) -> None:
-            if response is None:
-                forwarded.answer(None, ErrorCode.BROKER_NOT_AVAILABLE)
-            else:
-                forwarded.answer(response.response, response.error_code)
-            self.changed(forwarded)
-
-        self._forward(ForwardedRequest(request=request, version=version), answer, now)
-        return forwarded
-
-    def apply(self, delta: MetadataDelta) -> None:
-        """Apply a change of the metadata, after the replicas have taken their roles."""
-        self.metadata_offset = self._node.image.offset
-        self.topic_defaults = self._node.replicas.topic_defaults
-        for node_id in delta.brokers:
-            self._update_broker(node_id)
-        self._replicated_topics.apply(delta)
-        for topic in delta.deleted_topics.values():
-            for index in topic.partitions:
-                self.changed(TopicPartition(topic.name, index))
-
-    def _update_broker(self, node_id: int) -> None:
-        """Show clients a broker's addresses while it is not fenced."""
-        broker = self._node.image.brokers.get(node_id)
-        self.nodes.pop(node_id, None)
-        for addresses in self.other_addresses.values():
-            addresses.pop(node_id, None)
-        if broker is None:
-            self.broker_ids.discard(node_id)
-            return
-        self.broker_ids.add(node_id)
-        if broker.fenced:
-            return
-        for endpoint in broker.endpoints:
-            node = Node(node_id, endpoint.host, endpoint.port)
-            self.nodes.setdefault(node_id, node)
-            self.other_addresses.setdefault(endpoint.listener, {})[node_id] = node
-
-    def next_producer_id(self) -> int:
-        """Return a producer id that was never used before; see `ProducerIdBlocks.next_id`."""
-        return self._node.producer_ids.next_id()
-
-    def take_changed(self) -> set[Hashable]:
-        """Return what has changed since the last call."""
-        changed = super().take_changed()
-        for key in self._node.replicas.take_changed():
-            topic = self.topic_by_id(key.topic_id)
-            if topic is not None:
-                changed.add(TopicPartition(topic.name, key.partition))
-        return changed

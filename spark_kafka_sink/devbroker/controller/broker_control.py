@@ -109,8 +109,19 @@ class _Progress:
 class BrokerControl:
     """What the active controller knows of the brokers besides the image."""
 
-    def __init__(self, image: MetadataImage, session_timeout: float, now: float) -> None:
-        """Begin a whole session for each registered broker that is not fenced."""
+    def __init__(
+        self,
+        image: MetadataImage,
+        session_timeout: float,
+        now: float,
+        *,
+        restarts_at_once: bool = False,
+    ) -> None:
+        """Begin a whole session for each registered broker that is not fenced.
+
+        With `restarts_at_once`, a session ends when its broker is fenced.
+        """
+        self._restarts_at_once = restarts_at_once
         self._image = image
         self._session_timeout = session_timeout
         self._heard_at = {
@@ -155,7 +166,12 @@ class BrokerControl:
             )
         existing = self._image.brokers.get(request.broker_id)
         is_same = existing is not None and existing.incarnation_id == request.incarnation_id
-        if existing is not None and not is_same and self._has_session(existing, now):
+        if (
+            existing is not None
+            and not is_same
+            and not (self._restarts_at_once and existing.fenced)
+            and self._has_session(existing, now)
+        ):
             raise RefusedError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                 f"Another broker is registered with id {request.broker_id}. If it was restarted, "

@@ -13,6 +13,7 @@ argument, in seconds.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
@@ -39,6 +40,7 @@ from spark_kafka_sink.devbroker.metadata.quorum import (
 from spark_kafka_sink.devbroker.metadata.records import (
     ConfigResource,
     MetadataRecord,
+    PartitionChange,
     ProducerIds,
 )
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
+    from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
 logger = logging.getLogger(__name__)
@@ -128,7 +131,7 @@ class Controller:
             topic_defaults=self._settings.topic_defaults,
         )
         self._epoch: int | None = None
-        self._brokers = BrokerControl(self.image, self._settings.broker_session_timeout, 0.0)
+        self._brokers = self._broker_control(0.0)
         #: When each broker last fetched metadata from this controller.
         self._fetched_at: dict[int, float] = {}
         self._check_lease_at = 0.0
@@ -139,6 +142,11 @@ class Controller:
     def is_active(self) -> bool:
         """Whether this is the controller, as far as it knows."""
         return self._epoch is not None
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of this controller while it is active."""
+        return self._epoch
 
     @property
     def deadline(self) -> float:
@@ -176,10 +184,19 @@ class Controller:
 
     def _activate(self, now: float) -> None:
         self.image.apply(self._quorum.read(self.image.offset + 1, self._quorum.end_offset))
-        self._brokers = BrokerControl(self.image, self._settings.broker_session_timeout, now)
+        self._brokers = self._broker_control(now)
         self._fetched_at = dict.fromkeys(self._quorum.running, now)
         self._balance_at = self._elect_uncleanly_at = NEVER
         self._schedule(now)
+
+    def _broker_control(self, now: float) -> BrokerControl:
+        settings = self._settings
+        return BrokerControl(
+            self.image,
+            settings.broker_session_timeout,
+            now,
+            restarts_at_once=settings.restarts_at_once,
+        )
 
     def _keeps_lease(self, now: float) -> bool:
         quorum = self._quorum
@@ -388,6 +405,38 @@ class Controller:
     ) -> None:
         """Set valid settings of a topic or of brokers, or remove those that are None."""
         self._commit_or_refuse(self._configs.records(resource, changes), now)
+
+    def lead(
+        self, partition: TopicIdPartition, node_id: int, now: float, *, uncleanly: bool = False
+    ) -> None:
+        """Make an in-sync replica the leader, or another one `uncleanly`, in a new leader epoch.
+
+        No client can request that. Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION, or with
+        INVALID_REPLICA_ASSIGNMENT if the broker may not lead the partition.
+        """
+        known = self.image.find_partition(partition)
+        if known is None:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {partition} does not exist"
+            )
+        name = f"{self.image.topics[partition.topic_id].name}-{partition.partition}"
+        problem = None
+        if not uncleanly and node_id not in known.isr:
+            problem = f"is not in the ISR, {known.isr}"
+        elif node_id not in known.replicas or not self.image.is_active(node_id):
+            problem = "is not one of the running replicas"
+        if problem is not None:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name}: broker {node_id} {problem}"
+            )
+        change = PartitionChange(
+            topic_id=partition.topic_id, partition=partition.partition, leader=node_id
+        )
+        if uncleanly:
+            change = replace(change, isr=(node_id,), elr=(), last_known_elr=())
+        elif node_id == known.leader:
+            return
+        self._commit_or_refuse([change], now)
 
     def unregister_broker(self, node_id: int, now: float) -> None:
         """Remove a broker that will not come back (UnregisterBroker)."""

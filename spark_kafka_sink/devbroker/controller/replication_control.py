@@ -49,6 +49,9 @@ class ControllerSettings:
 
     #: How long a broker may be silent until it is fenced (broker.session.timeout.ms).
     broker_session_timeout: float = 9.0
+    #: Whether a broker that has been fenced, because it was shut down in order, may start again
+    #: before its session has ended. In Kafka it must wait.
+    restarts_at_once: bool = False
     #: How often preferred leaders are elected (leader.imbalance.check.interval.seconds); None:
     #: never (auto.leader.rebalance.enable).
     leader_imbalance_check_interval: float | None = 300.0

@@ -572,6 +572,20 @@ class ClassicGroups:
                 self._complete_join_of(group, member, response, now)
             self._complete_sync(group, member, ErrorCode.NOT_COORDINATOR, now)
 
+    def unload(self, group: ClassicGroup) -> None:
+        """Fail the requests that wait for a group that another broker coordinates now."""
+        for member in group.members.values():
+            if member.awaiting_join is not None:
+                response = join_error(member.member_id, ErrorCode.NOT_COORDINATOR)
+                self._answer(member.awaiting_join, response)
+                member.awaiting_join = None
+            if member.awaiting_sync is not None:
+                self._answer(member.awaiting_sync, _sync_error(ErrorCode.NOT_COORDINATOR))
+                member.awaiting_sync = None
+            _cancel(member.timer)
+        for timer in (group.join_timer, group.sync_timer, *group.pending_members.values()):
+            _cancel(timer)
+
 
 def join_error(member_id: str, error_code: ErrorCode) -> JoinGroupResponse:
     """Return a JoinGroup response with an error."""

@@ -97,6 +97,12 @@ class ConsumerGroups:
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 self._start_rebalance_timeout(group.group_id, member, now)
 
+    def unload(self, group: ConsumerGroup) -> None:
+        """Stop the sessions of a group that another broker coordinates now."""
+        for member_id in group.members:
+            _cancel(self._session_timers, group.group_id, member_id)
+            _cancel(self._rebalance_timers, group.group_id, member_id)
+
     def _restart_session(self, group_id: str, member_id: str, now: float) -> None:
         _cancel(self._session_timers, group_id, member_id)
         self._session_timers[group_id, member_id] = self._timers.schedule(

@@ -24,7 +24,7 @@ from spark_kafka_sink.devbroker.groups.group_records import (
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorLog
@@ -50,14 +50,40 @@ class GroupCoordinator:
         (GroupCoordinatorShard.replay).
         """
         self._groups.clear()
-        self._groups.update(replay_groups(self._log, self.offsets))
+        self.offsets.clear()
+        self._load(replay_groups(self._log, self.offsets), topics, now)
+
+    def load_partition(self, partition: int, topics: Collection[str], now: float) -> None:
+        """Load the groups of a partition that this broker begins to lead; see `load`."""
+        self._load(replay_groups(self._log, self.offsets, partition), topics, now)
+
+    def _load(
+        self,
+        groups: Mapping[str, ClassicGroup | ConsumerGroup],
+        topics: Collection[str],
+        now: float,
+    ) -> None:
+        self._groups.update(groups)
         self.delete_topics(self.offsets.topics().difference(topics))
-        for group in self._groups.values():
+        for group in groups.values():
             if isinstance(group, ConsumerGroup):
                 self.consumer_groups.restart_sessions(group, now)
             else:
                 for member in group.members.values():
                     self.classic_groups.restart_session(group, member, now)
+
+    def unload_partition(self, partition: int) -> None:
+        """Forget the groups of a partition that another broker leads now.
+
+        What their members wait for fails with NOT_COORDINATOR.
+        """
+        for group_id in [each for each in self._groups if coordinator_partition(each) == partition]:
+            group = self._groups.pop(group_id)
+            if isinstance(group, ConsumerGroup):
+                self.consumer_groups.unload(group)
+            else:
+                self.classic_groups.unload(group)
+        self.offsets.unload(partition)
 
     def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         """Return a group, or None."""

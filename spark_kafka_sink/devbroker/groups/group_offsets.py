@@ -75,6 +75,14 @@ class GroupOffsets:
         self._pending.clear()
         self._unwritten.clear()
 
+    def unload(self, index: int) -> None:
+        """Remove the offsets of the groups of a partition of __consumer_offsets."""
+        for groups in self._all():
+            for group_id in [each for each in groups if coordinator_partition(each) == index]:
+                del groups[group_id]
+        for group_id in [each for each in self._unwritten if coordinator_partition(each) == index]:
+            del self._unwritten[group_id]
+
     def replay(
         self,
         group_id: str,
@@ -166,7 +174,7 @@ class GroupOffsets:
         `ProducerStateManager.validate_marker`.
         """
         if self._log.is_durable:
-            self._log.partition(partition).append_marker(marker)
+            self._log.append_marker(partition, marker)
         else:
             state = self._producer_states[partition]
             state.validate_marker(marker)

@@ -454,13 +454,13 @@ def _record(key: Message, kind: int, value: Message | None) -> KeyValue:
 
 
 def replay_groups(
-    log: CoordinatorLog, offsets: GroupOffsets
+    log: CoordinatorLog, offsets: GroupOffsets, index: int | None = None
 ) -> dict[str, ClassicGroup | ConsumerGroup]:
-    """Read all groups and offsets back from `__consumer_offsets` (GroupCoordinatorShard.replay).
+    """Read groups and offsets back from `__consumer_offsets` (GroupCoordinatorShard.replay).
 
-    An offset creates its group, which stays if the offset is deleted. Raises CorruptRecordError.
+    They are those of a partition, or all of them. An offset creates its group, which stays if the
+    offset is deleted. Raises CorruptRecordError.
     """
-    offsets.clear()
     groups: dict[str, ClassicGroup | ConsumerGroup] = {}
 
     def apply(batch: CoordinatorBatch) -> None:
@@ -482,7 +482,7 @@ def replay_groups(
                 group = decode_group(key, value)
                 groups[group.group_id] = group
 
-    log.replay(apply)
+    log.replay(apply, index)
     return groups
 
 

@@ -14,7 +14,7 @@ from spark_kafka_sink.devbroker.groups.consumer_group import (
     TopicIdPartition,
 )
 from spark_kafka_sink.devbroker.groups.group_offsets import NO_OFFSET, CommittedOffset
-from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.devbroker.handlers.transactions import ask_coordinator
 from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
@@ -210,7 +210,7 @@ def _check_commit(context: RequestContext, request: OffsetCommitRequest) -> Cons
 @handles(TxnOffsetCommitRequest)
 def txn_offset_commit(
     context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse:
+) -> TxnOffsetCommitResponse | Delayed:
     """Commit the offsets of a group as part of a transaction (TxnOffsetCommit 0-6).
 
     The offsets are pending until the transaction ends; see OffsetFetch for how readers see them. Up
@@ -235,6 +235,8 @@ def txn_offset_commit(
             )
     if not codes or not _NOT_PASSED_ON.issuperset(codes.values()):
         code = _commit(context, request, offsets)
+        if isinstance(code, Delayed):
+            return code
         if code is not ErrorCode.NONE:
             codes |= {place: code for place, known in codes.items() if known not in _NOT_PASSED_ON}
     return TxnOffsetCommitResponse(
@@ -269,14 +271,16 @@ def _commit(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
     offsets: dict[TopicPartition, CommittedOffset],
-) -> ErrorCode:
+) -> ErrorCode | Delayed:
     """Add the offsets to the transaction; return the error of the request as a whole."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
         context.cluster.check_group_coordinator(context.node_id, request.group_id)
-        _verify(context, request, producer)
+        delayed = _verify(context, request, producer)
+        if delayed is not None:
+            return delayed
         _check_txn_commit(context, request)
     except RefusedError as refused:
         return refused.error_code
@@ -289,8 +293,11 @@ def _commit(
 
 def _verify(
     context: RequestContext, request: TxnOffsetCommitRequest, producer: ProducerIdAndEpoch
-) -> None:
-    """Check a transaction's first commit with the transaction coordinator. Raises RefusedError."""
+) -> Delayed | None:
+    """Check a transaction's first commit with the transaction coordinator, or wait for it.
+
+    Raises RefusedError.
+    """
     adds = context.version >= _FIRST_VERSION_THAT_ADDS_GROUPS
     state = context.cluster.groups.offsets.producer_state(request.group_id)
     if not state.start_verification(
@@ -300,11 +307,14 @@ def _verify(
         supports_epoch_bump=adds,
         now_ms=context.now_ms,
     ):
-        return
+        return None
     partition = group_metadata_partition(request.group_id)
-    code = ask_coordinator(
+    codes = ask_coordinator(
         context, request.transactional_id, producer, frozenset({partition}), adds=adds
-    )[partition]
+    )
+    if isinstance(codes, Delayed):
+        return codes
+    code = codes[partition]
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     elif (
@@ -314,6 +324,7 @@ def _verify(
         code = ErrorCode.INVALID_TXN_STATE
     if code is not ErrorCode.NONE:
         raise RefusedError(code, f"the group is not in a transaction: {code.name}")
+    return None
 
 
 def _check_txn_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> None:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME, not_authorized
 from spark_kafka_sink.devbroker.base.new_topics import new_topics
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.topic_names import INTERNAL_TOPICS, validate_topic_name
+from spark_kafka_sink.devbroker.base.topic_names import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    validate_topic_name,
+)
 from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER, Partition, Topic
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import Node
@@ -324,10 +329,12 @@ def find_coordinator(
             ErrorCode.INVALID_REQUEST,
             f"this broker does not support coordinator key type {request.key_type}",
         )
+    of_groups = request.key_type == CoordinatorType.GROUP
+    context.cluster.prepare_coordinators(
+        GROUP_METADATA_TOPIC if of_groups else TRANSACTION_STATE_TOPIC, context.now
+    )
     find = (
-        context.cluster.group_coordinator
-        if request.key_type == CoordinatorType.GROUP
-        else context.cluster.transaction_coordinator
+        context.cluster.group_coordinator if of_groups else context.cluster.transaction_coordinator
     )
     running = context.nodes
     resource_type = _RESOURCES[CoordinatorType(request.key_type)]

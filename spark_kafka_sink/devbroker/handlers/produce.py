@@ -150,8 +150,10 @@ def produce(
         ]
         for entry in entries:
             _find(context, entry)
-        if request.transactional_id is not None and not _verify(context, request, entries):
-            return Delayed(context.now + _COORDINATOR_BACKOFF)
+        if request.transactional_id is not None:
+            delayed = _verify(context, request, entries)
+            if delayed is not None:
+                return delayed
         budget = ValidationBudget(context.settings.request_max_validated_bytes)
         for entry in entries:
             if entry.response is None:
@@ -224,8 +226,10 @@ def _find(context: RequestContext, entry: _Entry) -> None:
         entry.refuse(refused)
 
 
-def _verify(context: RequestContext, request: wire.ProduceRequest, entries: list[_Entry]) -> bool:
-    """Check transactional batches with the coordinator; return False if the request must wait.
+def _verify(
+    context: RequestContext, request: wire.ProduceRequest, entries: list[_Entry]
+) -> Delayed | None:
+    """Check transactional batches with the coordinator; return Delayed if the request must wait.
 
     Raises RefusedError with INVALID_PRODUCER_ID_MAPPING for batches of several producers.
     """
@@ -250,14 +254,16 @@ def _verify(context: RequestContext, request: wire.ProduceRequest, entries: list
         adds=adds,
         knows_abortable=context.version >= _FIRST_VERSION_WITH_TRANSACTION_ABORTABLE,
     )
+    if isinstance(errors, Delayed):
+        return errors
     busy = any(code is ErrorCode.CONCURRENT_TRANSACTIONS for code in errors.values())
     if busy and adds and context.now < context.arrived + _MAX_WAIT_FOR_COORDINATOR:
-        return False
+        return Delayed(context.now + _COORDINATOR_BACKOFF)
     for topic_partition, code in errors.items():
         by_partition[topic_partition].refuse(
             RefusedError(code, f"{topic_partition} is not in a transaction: {code.name}")
         )
-    return True
+    return None
 
 
 def _append(

@@ -18,8 +18,8 @@ from spark_kafka_sink.devbroker.base.regular_expression import (
     Work,
 )
 from spark_kafka_sink.devbroker.base.topic_names import group_metadata_partition
-from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER, Partition
-from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.devbroker.cluster.cluster_state import Verification
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.devbroker.transactions.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
@@ -59,8 +59,9 @@ from spark_kafka_sink.protocol.messages.init_producer_id import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from spark_kafka_sink.devbroker.cluster.partition import Partition
     from spark_kafka_sink.devbroker.log.producer_state import ProducerStateEntry
 
 #: Retriable errors that a write reports as NOT_ENOUGH_REPLICAS, which makes even older clients
@@ -80,6 +81,8 @@ _FIRST_INIT_VERSION_WITH_PRODUCER_FENCED = 4
 #: The steps that matching may take.
 _MAX_WORK = 2_000_000
 _NO_OFFSET = -1
+#: More seconds than a broker waits for the coordinator; then it responds anyway.
+_COORDINATOR_TIMEOUT = 60.0
 
 
 class TransactionalBatch(NamedTuple):
@@ -98,8 +101,10 @@ def verify_or_add(
     *,
     adds: bool,
     knows_abortable: bool,
-) -> dict[TopicPartition, ErrorCode]:
+) -> dict[TopicPartition, ErrorCode] | Delayed:
     """Check the batches of a request; return the errors of those that must not be appended.
+
+    Returns Delayed while the coordinator has not responded.
 
     Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and AddPartitionsToTxnManager
     (KIP-890). Only a transaction's first write to a partition is checked, and the coordinator's
@@ -134,6 +139,8 @@ def verify_or_add(
             errors[batch.topic_partition] = refused.error_code
     if unknown:
         codes = ask_coordinator(context, transactional_id, producer, frozenset(unknown), adds=adds)
+        if isinstance(codes, Delayed):
+            return codes
         for topic_partition, code in codes.items():
             if code is not ErrorCode.NONE:
                 errors[topic_partition] = as_write_error(
@@ -149,22 +156,17 @@ def ask_coordinator(
     partitions: frozenset[TopicPartition],
     *,
     adds: bool,
-) -> dict[TopicPartition, ErrorCode]:
-    """Add or verify partitions at the coordinator, whichever broker it is."""
-    transactions = context.cluster.transactions
-    if context.cluster.transaction_coordinator(transactional_id) == NO_LEADER:
-        return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    try:
-        if not adds:
-            return transactions.verify_partitions(
-                transactional_id, producer, partitions, now_ms=context.now_ms
-            )
-        transactions.add_partitions(
-            transactional_id, producer, partitions, client_version=2, now_ms=context.now_ms
+) -> Mapping[TopicPartition, ErrorCode] | Delayed:
+    """Add or verify partitions at the coordinator, whichever broker it is; or wait for it."""
+    verification = context.kept
+    if not isinstance(verification, Verification):
+        verification = context.cluster.verify(
+            transactional_id, producer, partitions, adds=adds, now=context.now
         )
-    except RefusedError as refused:
-        return dict.fromkeys(partitions, refused.error_code)
-    return dict.fromkeys(partitions, ErrorCode.NONE)
+    if verification.codes is None:
+        until = context.now + _COORDINATOR_TIMEOUT
+        return Delayed(until, frozenset({verification}), verification)
+    return verification.codes
 
 
 def as_write_error(code: ErrorCode, *, adds: bool, knows_abortable: bool) -> ErrorCode:

@@ -15,6 +15,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.metadata.envelope import (
     Envelope,
@@ -22,13 +23,16 @@ from spark_kafka_sink.devbroker.metadata.envelope import (
     ForwardedResponse,
 )
 from spark_kafka_sink.devbroker.metadata.quorum import FetchMetadataRequest
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.schema import ApiRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spark_kafka_sink.devbroker.controller.controller import Controller
     from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
     from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
+    from spark_kafka_sink.protocol.messages.broker_registration import Listener
 
     #: Called with the response, or None if the broker has ended before it.
     OnResponse = Callable[[ForwardedResponse | None], None]
@@ -106,6 +110,11 @@ class BrokerCluster:
         self._deliver(now)
         self.kill(node_id, now)
 
+    def advertise(self, node_id: int, listeners: tuple[Listener, ...], now: float) -> None:
+        """Register a broker again, with other addresses."""
+        self._send(self.nodes[node_id].advertise(listeners, now), now)
+        self._deliver(now)
+
     # Links.
 
     def cut(self, first: int, second: int) -> None:
@@ -139,6 +148,18 @@ class BrokerCluster:
         envelope = Envelope(CLIENT, node_id, number, request)
         self._send(node.forward(envelope, request, now), now)
         self._deliver(now)
+
+    def control(self, change: Callable[[Controller], None], now: float) -> None:
+        """Make a change by the controller that no message asks for.
+
+        Raises RefusedError with NOT_CONTROLLER while none is active, and whatever `change` raises.
+        """
+        for node in self.nodes.values():
+            if node.controller.controller.is_active:
+                self._send(node.control(change, now), now)
+                self._deliver(now)
+                return
+        raise RefusedError(ErrorCode.NOT_CONTROLLER, "there is no controller at the moment")
 
     def collect(self, node_id: int, now: float) -> None:
         """Send what a broker has to send because of what clients have done with its replicas."""

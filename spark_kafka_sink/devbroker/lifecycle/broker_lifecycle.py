@@ -11,7 +11,7 @@ to the session timeout. No IO: `next_request` returns what to send. Times are in
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -94,6 +94,8 @@ class BrokerLifecycle:
         #: Given by the controller at the registration; -1 before that.
         self.epoch = _UNKNOWN_EPOCH
         self._is_ready = False
+        #: Whether to register again, with other addresses.
+        self._has_moved = False
         self._is_in_flight = False
         self._is_urgent = False
         self._send_at = 0.0
@@ -146,7 +148,9 @@ class BrokerLifecycle:
         self._is_urgent = False
         # So that a second request is in time before the session ends.
         self._expires_at = now + self._settings.session_timeout / 2
-        return self._heartbeat(metadata_offset) if self.is_registered else self._registration()
+        if self.is_registered and not self._has_moved:
+            return self._heartbeat(metadata_offset)
+        return self._registration()
 
     def _registration(self) -> BrokerRegistrationRequest:
         identity = self._identity
@@ -192,6 +196,7 @@ class BrokerLifecycle:
         self._failures = 0
         if isinstance(response, BrokerRegistrationResponse):
             self.epoch = response.broker_epoch
+            self._has_moved = False
             self._give_up_at = None
             self._schedule(now, 0.0)
         else:
@@ -219,7 +224,7 @@ class BrokerLifecycle:
         self._is_in_flight = False
         self._send_at = now if self._is_urgent else now + delay
 
-    def _send_soon(self, now: float) -> None:
+    def send_soon(self, now: float) -> None:
         """Send the next request at once, or as soon as the one in flight is answered."""
         self._is_urgent = True
         if not self._is_in_flight:
@@ -228,13 +233,19 @@ class BrokerLifecycle:
     def controller_changed(self, now: float) -> None:
         """Send to the new controller at once: the failures so far say nothing of it."""
         self._failures = 0
-        self._send_soon(now)
+        self.send_soon(now)
+
+    def advertise(self, listeners: tuple[Listener, ...], now: float) -> None:
+        """Register again with other addresses: the broker keeps its epoch."""
+        self._identity = replace(self._identity, listeners=listeners)
+        self._has_moved = True
+        self.send_soon(now)
 
     def ready(self, now: float) -> None:
         """Request to be unfenced: the broker has taken all its roles."""
         if not self._is_ready:
             self._is_ready = True
-            self._send_soon(now)
+            self.send_soon(now)
 
     def begin_controlled_shutdown(self, now: float) -> None:
         """Request that others lead instead of this broker, or stop at once if it leads nothing.
@@ -243,6 +254,6 @@ class BrokerLifecycle:
         """
         if self.state is BrokerState.RUNNING:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
-            self._send_soon(now)
+            self.send_soon(now)
         elif self.state is not BrokerState.PENDING_CONTROLLED_SHUTDOWN:
             self.state = BrokerState.SHUTTING_DOWN

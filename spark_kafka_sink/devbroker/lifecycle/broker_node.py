@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.controller.controller import Controller
 from spark_kafka_sink.devbroker.controller.controller_host import ControllerHost
 from spark_kafka_sink.devbroker.controller.replication_control import ControllerSettings
@@ -44,21 +45,100 @@ from spark_kafka_sink.devbroker.metadata.metadata_fetcher import (
 from spark_kafka_sink.devbroker.metadata.quorum import FetchMetadataResponse
 from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
 from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
+from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from spark_kafka_sink.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from spark_kafka_sink.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from spark_kafka_sink.protocol.messages.broker_registration import BrokerRegistrationResponse
+from spark_kafka_sink.protocol.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 if TYPE_CHECKING:
     import random
     import uuid
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-    from spark_kafka_sink.devbroker.metadata.envelope import Request
+    from spark_kafka_sink.devbroker.metadata.envelope import Request, Response
     from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
     from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaLogs
+    from spark_kafka_sink.protocol.messages.broker_registration import Listener
+    from spark_kafka_sink.protocol.schema import AnyRequest
+
+    #: Called with the response, or None if the broker cannot be reached, and the time.
+    OnPeerResponse = Callable[[Response | None, float], None]
 
 _NONE = -1
+#: The messages between the coordinators and handlers of brokers.
+_OF_PEERS = (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+#: After which time a request without a response is given up (request.timeout.ms).
+_REQUEST_TIMEOUT: Final = 30.0
+
+
+class _Sent(NamedTuple):
+    on_response: OnPeerResponse
+    expires_at: float
+
+
+class PeerRequests:
+    """The requests of a broker's coordinators and handlers to other brokers, and the responses.
+
+    The first write of a transaction to a partition asks the transaction coordinator, with
+    AddPartitionsToTxn (AddPartitionsToTxnManager). That later sends its markers to the leaders,
+    with WriteTxnMarkers (TransactionMarkerChannelManager). A broker sends them to itself as well.
+    """
+
+    def __init__(self, node_id: int, numbers: Iterator[int]) -> None:
+        """Send the requests of this broker, with these correlation ids."""
+        self._node_id = node_id
+        self._numbers = numbers
+        self._outgoing: list[Envelope] = []
+        self._sent: dict[int, _Sent] = {}
+
+    @property
+    def deadline(self) -> float:
+        """When `expire` must be called at the latest."""
+        # They have the same timeout, so the first one sent expires first.
+        return next((each.expires_at for each in self._sent.values()), NEVER)
+
+    def ask(
+        self, receiver: int, request: AnyRequest, on_response: OnPeerResponse, now: float
+    ) -> None:
+        """Send a request with the next step."""
+        number = next(self._numbers)
+        self._sent[number] = _Sent(on_response, now + _REQUEST_TIMEOUT)
+        self._outgoing.append(Envelope(self._node_id, receiver, number, request))
+
+    def respond(self, envelope: Envelope, response: Response) -> None:
+        """Send the response to a request of another broker with the next step."""
+        self._outgoing.append(envelope.response(response))
+
+    def handle(self, correlation_id: int, response: Request | Response | None, now: float) -> None:
+        """Pass on a response, or None if the request has failed, unless it was given up."""
+        sent = self._sent.pop(correlation_id, None)
+        if sent is not None:
+            sent.on_response(response, now)  # type: ignore[arg-type]  # the caller has responses
+
+    def expire(self, now: float) -> None:
+        """Fail the requests that have no response in time."""
+        while now >= self.deadline:
+            self.handle(next(iter(self._sent)), None, now)
+
+    def take_outgoing(self) -> list[Envelope]:
+        """Return what is to be sent now."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +193,18 @@ class BrokerNode:
             )
         )
         #: Called with each change of the metadata, once the replicas have taken their roles.
-        self.on_metadata: Callable[[MetadataDelta], None] | None = None
+        self.on_metadata: Callable[[MetadataDelta, float], None] | None = None
         self.lifecycle = BrokerLifecycle(identity, settings.lifecycle)
         self._fetcher = MetadataFetcher(self.node_id, self.image, nodes, settings.metadata)
         self._forwarder = Forwarder(self.node_id, self._numbers, settings.forwarding)
         #: The ids for idempotent and transactional producers.
         self.producer_ids = ProducerIdBlocks(self.node_id)
+        #: What this broker's coordinators and handlers ask of others.
+        self.peers = PeerRequests(self.node_id, self._numbers)
+        #: Called with the requests of others for this broker's coordinators and handlers.
+        self.on_request: Callable[[Envelope, float], None] | None = None
+        #: Called at the end of each step, so that what waits for replicas goes on.
+        self.on_step: Callable[[float], None] | None = None
         self._metadata_number = _NONE
         self._lifecycle_number = _NONE
         self._producer_ids_number = _NONE
@@ -133,6 +219,7 @@ class BrokerNode:
             self._fetcher.deadline,
             self._forwarder.deadline,
             self.producer_ids.deadline,
+            self.peers.deadline,
             self.replicas.deadline,
             self.controller.deadline,
         )
@@ -141,6 +228,11 @@ class BrokerNode:
     def controller_id(self) -> int:
         """The broker that this one takes for the controller, -1 for none."""
         return self._fetcher.controller_id
+
+    @property
+    def controller_epoch(self) -> int:
+        """The latest epoch of the controller that this broker knows."""
+        return max(self._fetcher.controller_epoch, self.controller.controller.epoch or 0)
 
     @property
     def may_stop(self) -> bool:
@@ -152,6 +244,7 @@ class BrokerNode:
         outgoing = self.controller.tick(now) if now >= self.controller.deadline else []
         if now >= self.replicas.deadline:
             outgoing += self.replicas.tick(now)
+        self.peers.expire(now)
         return self._send(outgoing, now)
 
     def forward(self, envelope: Envelope, request: ForwardedRequest, now: float) -> list[Envelope]:
@@ -179,11 +272,27 @@ class BrokerNode:
                 outgoing = []
             case FetchMetadataResponse() as response:
                 outgoing = self._fetched(envelope, response, now)
+            case message if isinstance(message, _OF_PEERS):
+                self._handle_peers(envelope, now)
+                outgoing = []
             case ForwardedResponse() as response:
                 outgoing = self._forwarder.handle(envelope.correlation_id, response, now)
             case _:
                 outgoing = self.replicas.handle(envelope, now)
         return self._send(outgoing, now)
+
+    def _handle_peers(self, envelope: Envelope, now: float) -> None:
+        """Handle a message between the coordinators and handlers of brokers."""
+        message = envelope.message
+        if isinstance(message, (WriteTxnMarkersResponse, AddPartitionsToTxnResponse)):
+            self.peers.handle(envelope.correlation_id, message, now)
+        elif self.on_request is not None:
+            self.on_request(envelope, now)
+
+    def control(self, change: Callable[[Controller], None], now: float) -> list[Envelope]:
+        """Make a change by this broker's controller that no message asks for."""
+        change(self.controller.controller)
+        return self._send(self.controller.tick(now), now)
 
     def collect(self, now: float) -> list[Envelope]:
         """Return what to send because of what clients have done with the replicas."""
@@ -203,8 +312,14 @@ class BrokerNode:
             self.producer_ids.fail(now)
         else:
             self._forwarder.fail(correlation_id, now)
+            self.peers.handle(correlation_id, None, now)
             outgoing = self.replicas.failed(correlation_id, now)
         return self._send(outgoing, now)
+
+    def advertise(self, listeners: tuple[Listener, ...], now: float) -> list[Envelope]:
+        """Register again, with other addresses."""
+        self.lifecycle.advertise(listeners, now)
+        return self._send([], now)
 
     def begin_controlled_shutdown(self, now: float) -> list[Envelope]:
         """Request that others lead instead of this broker; then `may_stop` is true."""
@@ -224,6 +339,10 @@ class BrokerNode:
 
     def _send(self, outgoing: list[Envelope], now: float) -> list[Envelope]:
         """Add what the other cores ask; send what is for the controller to it."""
+        if self.on_step is not None:
+            self.on_step(now)
+            outgoing += self.replicas.collect(now)
+            outgoing += self.peers.take_outgoing()
         fetch = self._fetcher.next_request(now)
         if fetch is not None:
             self._metadata_number = next(self._numbers)
@@ -278,5 +397,12 @@ class BrokerNode:
         """Take the roles that changed metadata say, then tell who serves clients."""
         outgoing = self.replicas.apply(delta, now)
         if self.on_metadata is not None:
-            self.on_metadata(delta)
+            self.on_metadata(delta, now)
+        if any(self._shuts_down(node_id) for node_id in delta.brokers):
+            # It may stop once the controller knows that all others have read this.
+            self.lifecycle.send_soon(now)
         return outgoing
+
+    def _shuts_down(self, node_id: int) -> bool:
+        broker = self.image.brokers.get(node_id)
+        return node_id != self.node_id and broker is not None and broker.in_controlled_shutdown

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.log.log_manager import LogManager
     from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
+    from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
     from spark_kafka_sink.model import ProducerIdAndEpoch
 
     KeyValue = tuple[bytes, bytes | None]
@@ -58,6 +59,17 @@ _CONSEQUENCES = {
     TRANSACTION_STATE_TOPIC: (
         "its transactional ids then start again from nothing; open transactions stay open"
     ),
+}
+
+
+#: What the errors of a write mean to the coordinator's clients, which retry them
+#: (CoordinatorOperationExceptionHelper).
+_AS_COORDINATOR = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
 
@@ -138,7 +150,6 @@ class CoordinatorLog:
         """
         if not self.is_durable or not records:
             return
-        index = coordinator_partition(key)
         self._latest_ms = now_ms = max(self._latest_ms, now_ms or 0)
         batch = memoryview(
             build_batch(
@@ -154,39 +165,57 @@ class CoordinatorLog:
             )
         )
         try:
-            log = self.partition(index)
-            epoch = self._leader_epoch(index)
-            if epoch > log.leader_epoch:
-                log.begin_leader_epoch(epoch)
-            log.append(batch, decode_header(batch), now_ms=now_ms, from_coordinator=True)
+            self._append(coordinator_partition(key), batch, now_ms)
         except RefusedError as refused:
-            if refused.error_code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            code = _AS_COORDINATOR.get(refused.error_code)
+            if code is None:
                 raise
-            raise RefusedError(ErrorCode.NOT_COORDINATOR, refused.message) from refused
+            raise RefusedError(code, refused.message) from refused
 
-    def replay(self, apply: Callable[[CoordinatorBatch], None]) -> None:
-        """Call `apply` with every batch, partition by partition.
+    def _append(self, index: int, batch: memoryview, now_ms: int) -> None:
+        log = self.partition(index)
+        epoch = self._leader_epoch(index)
+        if epoch > log.leader_epoch:
+            log.begin_leader_epoch(epoch)
+        log.append(batch, decode_header(batch), now_ms=now_ms, from_coordinator=True)
+
+    def append_marker(self, index: int, marker: TransactionMarker) -> None:
+        """Append the marker that ends a producer's transaction.
+
+        Raises RefusedError as `PartitionLog.append_marker`.
+        """
+        self.partition(index).append_marker(marker)
+
+    def replay(self, apply: Callable[[CoordinatorBatch], None], index: int | None = None) -> None:
+        """Call `apply` with every batch of a partition, or of all of them in order.
 
         Raises CorruptRecordError for a batch that cannot be read or applied; the error names the
         file and says how to recover.
         """
-        for index, log in sorted(self._partitions.items()):
-            for segment in log.segments:
-                position = 0
-                try:
-                    for span in segment.spans():
-                        position = span.position
-                        _apply(index, segment.batch(span), apply)
-                        position += span.size_in_bytes
-                    if position < segment.size_in_bytes:
-                        raise _not_a_batch()
-                except (CorruptRecordError, DecodeError) as error:
-                    raise CorruptRecordError(
-                        f"{segment.records.location}, byte {position}: {error}. Restore the file "
-                        f"from a backup, or move the directory of {self.topic}-{index} away "
-                        f"({_CONSEQUENCES[self.topic]}). Otherwise the next start truncates the "
-                        "file at this position, and all records after it are lost"
-                    ) from error
+        indexes = sorted(self._partitions) if index is None else [index]
+        for each in indexes:
+            _replay(self.topic, each, self.partition(each), apply)
+
+
+def _replay(
+    topic: str, index: int, log: PartitionLog, apply: Callable[[CoordinatorBatch], None]
+) -> None:
+    for segment in log.segments:
+        position = 0
+        try:
+            for span in segment.spans():
+                position = span.position
+                _apply(index, segment.batch(span), apply)
+                position += span.size_in_bytes
+            if position < segment.size_in_bytes:
+                raise _not_a_batch()
+        except (CorruptRecordError, DecodeError) as error:
+            raise CorruptRecordError(
+                f"{segment.records.location}, byte {position}: {error}. Restore the file "
+                f"from a backup, or move the directory of {topic}-{index} away "
+                f"({_CONSEQUENCES[topic]}). Otherwise the next start truncates the "
+                "file at this position, and all records after it are lost"
+            ) from error
 
 
 def _apply(index: int, batch: memoryview, apply: Callable[[CoordinatorBatch], None]) -> None:

@@ -373,6 +373,11 @@ class DataDirectory:
         """Return the metadata log of a cluster that replicates. Raises OSError."""
         return MetadataLog(self.path / _METADATA_LOG, self.open_files)
 
+    @property
+    def has_brokers(self) -> bool:
+        """Whether the directory is that of a cluster that replicates."""
+        return (self.path / _BROKERS).exists()
+
     def broker_path(self, node_id: int) -> Path:
         """Return the path of a broker's directory in that of a cluster that replicates."""
         return self.path / _BROKERS / str(node_id)

@@ -62,6 +62,8 @@ class MetadataFetcher:
         self._settings = settings or MetadataFetchSettings()
         #: The broker that this one takes for the controller.
         self.controller_id = self._nodes[0]
+        #: The latest epoch of the controller that this broker knows.
+        self.controller_epoch = 0
         self._is_in_flight = False
         self._fetch_at = 0.0
         self._expires_at = NEVER
@@ -103,6 +105,7 @@ class MetadataFetcher:
 
         `is_expected` tells the response to the fetch in flight from one that was given up.
         """
+        self.controller_epoch = max(self.controller_epoch, response.controller_epoch)
         if is_expected:
             if response.controller_id == sender:
                 self._is_in_flight = False

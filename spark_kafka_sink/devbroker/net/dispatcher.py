@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable, Iterable
 
-    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.net.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,22 @@ STALLED_SECONDS: Final = 5.0
 #: A connection whose last request took longer than this enters a lane for the next one. Few
 #: requests of well-behaved clients do.
 LONG_SECONDS: Final = 0.02
+
+
+class Dispatched(Protocol):
+    """The brokers whose changes and timers a `Dispatcher` handles."""
+
+    settings: BrokerSettings
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `run_due` must be called, in seconds since 1970; None for never."""
+
+    def run_due(self, now: float) -> None:
+        """Do what is due by `now`."""
+
+    def take_changed(self) -> set[Hashable]:
+        """Return what has changed since the last call."""
 
 
 class _Unread(NamedTuple):
@@ -153,7 +169,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        cluster: ClusterState,
+        cluster: Dispatched,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float],
         cpu_clock: Callable[[], float],
@@ -222,7 +238,7 @@ class Dispatcher:
 
     def _schedule_tick(self) -> None:
         """Schedule the cluster's timers for when the next one is due."""
-        deadline = self._cluster.timers.next_deadline
+        deadline = self._cluster.next_deadline
         if deadline is None or (self._tick is not None and self._tick_deadline <= deadline):
             return
         if self._tick is not None:
@@ -233,7 +249,7 @@ class Dispatcher:
     def _run_timers(self) -> None:
         self._tick = None
         try:
-            self._cluster.timers.run_due(self.clock())
+            self._cluster.run_due(self.clock())
         except Exception:
             logger.exception("a timer failed")
         self.handled()

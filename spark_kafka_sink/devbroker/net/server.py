@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from spark_kafka_sink.devbroker.broker import Broker
-    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.brokers.clusters import SingleBroker
+    from spark_kafka_sink.devbroker.brokers.replicated_cluster import ReplicatedCluster
 
 T = TypeVar("T")
 
@@ -81,16 +82,18 @@ class ClusterServer:
 
     def __init__(
         self,
-        brokers: Sequence[Broker],
+        cluster: SingleBroker | ReplicatedCluster,
         *,
         faults: Faults | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Create a server for brokers that share a cluster; `clock` returns seconds since 1970."""
+        """Create a server for the brokers of a cluster; `clock` returns seconds since 1970."""
+        #: The brokers, and what tests look at and change.
+        self.cluster = cluster
         #: Starts what listens beside the brokers, on their loop, while they run.
         self.companion: Callable[[asyncio.AbstractEventLoop], Acceptor] | None = None
         self._started_companion: Acceptor | None = None
-        self._brokers = {broker.node_id: broker for broker in brokers}
+        self._brokers: dict[int, Broker] = {broker.node_id: broker for broker in cluster.brokers}
         self.faults = faults or Faults()
         #: Returns seconds since 1970.
         self.clock = clock or time.time
@@ -98,11 +101,6 @@ class ClusterServer:
         self.listeners: dict[int, tuple[Listener, ...]] = {}
         self._servers: dict[int, Server] = {}
         self._dispatcher: Dispatcher | None = None
-
-    @property
-    def cluster(self) -> ClusterState:
-        """The state that the brokers share."""
-        return next(iter(self._brokers.values())).cluster
 
     @property
     def node_ids(self) -> list[int]:
@@ -179,7 +177,7 @@ class ClusterServer:
             for node_id in self._brokers:
                 self._start_broker(node_id)
             # Only once all of them run: otherwise the first would lead every stored partition.
-            self.cluster.elect(self.clock())
+            self.cluster.start(list(self._brokers), self.clock())
             if self.companion is not None:
                 self._started_companion = self.companion(loop)
         except BaseException:
@@ -191,7 +189,7 @@ class ClusterServer:
         if self.broker(node_id).node_id in self._servers:
             raise KafkaError(f"broker {node_id} is already running")
         self._start_broker(node_id)
-        self.cluster.elect(self.clock())
+        self.cluster.start([node_id], self.clock())
         self.changed()
 
     def _start_broker(self, node_id: int) -> None:
@@ -206,14 +204,16 @@ class ClusterServer:
     async def stop_broker(self, node_id: int) -> None:
         """Move a broker's leadership to others, then close its connections and ports.
 
-        Raises KafkaError if it is not running.
+        Raises KafkaError if it is not running, and OSError.
         """
         server = self._servers.pop(self.broker(node_id).node_id, None)
         if server is None:
             raise KafkaError(f"broker {node_id} is not running")
-        self.cluster.fence(node_id, self.clock())
+        self.cluster.begin_stop(node_id, self.clock())
         self._running().handled()
         await server.close()
+        self.cluster.stop_broker(node_id, self.clock())
+        self.changed()
 
     async def close(self) -> None:
         """Close all ports.

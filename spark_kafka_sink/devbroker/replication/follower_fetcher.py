@@ -50,6 +50,9 @@ class ReplicationSettings:
     replica_fetch_response_max_bytes: int = 10 * 1024 * 1024
     #: How long a partition with an error is not fetched (replica.fetch.backoff.ms).
     replica_fetch_backoff: float = 1.0
+    #: Whether followers learn at once of a high watermark that has moved, because consumers may
+    #: fetch from them (in Kafka, if there is a replica.selector.class).
+    serves_consumers: bool = False
     #: How long to wait for a response of another broker (replica.socket.timeout.ms).
     replica_socket_timeout: float = 30.0
     #: How often high watermarks are stored (replica.high.watermark.checkpoint.interval.ms).
@@ -98,8 +101,13 @@ class FollowerFetcher:
     def follow(
         self, partition: TopicIdPartition, topic: str, log: PartitionLog, leader_epoch: int
     ) -> None:
-        """Fetch a partition from the end of its log on, in this leader epoch."""
+        """Fetch a partition from the end of its log on, in this leader epoch.
+
+        The request in flight is given up: the leader may hold it for a while, and it does not name
+        the partition. In Kafka the partition waits for its response.
+        """
         self._partitions[partition] = _Followed(topic, log, leader_epoch)
+        self._in_flight = None
 
     def stop(self, partition: TopicIdPartition) -> None:
         """Do not fetch a partition any more."""

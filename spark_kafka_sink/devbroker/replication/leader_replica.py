@@ -62,6 +62,8 @@ class FollowerState:
     caught_up_at: float = _NEVER
     #: The epoch of its broker, by its last fetch; None before the first one.
     broker_epoch: int | None = None
+    #: The high watermark in the last response to it.
+    sent_high_watermark: int = _UNKNOWN
 
     def fetched(
         self, offset: int, log_start_offset: int, leader_end_offset: int, now: float
@@ -188,6 +190,7 @@ class LeaderReplica:
         *,
         acks: int,
         now_ms: int,
+        from_coordinator: bool = False,
     ) -> AppendResult:
         """Append a validated batch (Partition.appendRecordsToLeader).
 
@@ -196,7 +199,7 @@ class LeaderReplica:
         """
         if acks == ACKS_ALL:
             self.check_enough_replicas()
-        return self.log.append(batch, header, now_ms=now_ms)
+        return self.log.append(batch, header, now_ms=now_ms, from_coordinator=from_coordinator)
 
     def append_marker(self, marker: TransactionMarker) -> int:
         """Append a transaction marker, with acks=all; return its offset.
@@ -289,6 +292,12 @@ class LeaderReplica:
         )
         if in_sync != self.isr:
             self._propose(in_sync, joining=None)
+
+    def drop_from_isr(self, replica: int) -> None:
+        """Begin a proposal without a follower, as if it had not caught up for too long."""
+        self.followers[replica].caught_up_at = _NEVER
+        if replica in self.isr:
+            self._propose(self.isr - {replica}, joining=None)
 
     def _propose(self, isr: frozenset[int], joining: int | None) -> None:
         ordered = tuple(replica for replica in self.replicas if replica in isr)

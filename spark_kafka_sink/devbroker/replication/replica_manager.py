@@ -453,6 +453,28 @@ class ReplicaManager:
         self._proposal_expires_at = NEVER
         self._propose_at = now + backoff
 
+    # What tests ask.
+
+    def pause(self, key: TopicIdPartition) -> None:
+        """Stop fetching a partition that this broker follows, until `resume` or a new role."""
+        replica = self._replicas.get(key)
+        if replica is not None:
+            self._stop_fetching(key, replica)
+
+    def resume(self, key: TopicIdPartition) -> None:
+        """Fetch a partition again that this broker follows."""
+        replica = self._replicas.get(key)
+        partition = self._image.find_partition(key)
+        if replica is not None and partition is not None and replica.leader is None:
+            self._follow(key, replica, partition)
+
+    def drop_from_isr(self, key: TopicIdPartition, node_id: int) -> None:
+        """Remove a follower from the ISR, as if it had not caught up for too long."""
+        leader = self.leader(key)
+        if leader is not None:
+            leader.drop_from_isr(node_id)
+            self._note(key, leader)
+
     # What the handlers of this broker ask.
 
     def find(self, key: TopicIdPartition) -> Replica:
@@ -481,13 +503,16 @@ class ReplicaManager:
         *,
         acks: int,
         now: float,
+        from_coordinator: bool = False,
     ) -> AppendResult:
         """Append a validated batch to a partition that this broker leads.
 
         Raises RefusedError as `find`, `Replica.as_leader` and `LeaderReplica.append`.
         """
         leader = self.find(key).as_leader()
-        appended = leader.append(batch, header, acks=acks, now_ms=int(now * 1000))
+        appended = leader.append(
+            batch, header, acks=acks, now_ms=int(now * 1000), from_coordinator=from_coordinator
+        )
         self._appended(key, leader, now)
         return appended
 
@@ -588,6 +613,7 @@ class ReplicaManager:
             )
         if not urgent and size < request.min_bytes and request.topics:
             return None
+        self._note_sent(request.replica_state.replica_id, responses)
         return fetch.FetchResponse(responses=tuple(responses))
 
     def _read(
@@ -631,7 +657,19 @@ class ReplicaManager:
             data = replace(data, records=tuple(records.batches))
         if arrived:
             self._note_fetch(key, leader, request.replica_state, partition, now)
-        return _Read(data, records.size_in_bytes, urgent=False)
+        urgent = self._settings.serves_consumers and (
+            leader.followers[follower_id].sent_high_watermark < log.high_watermark
+        )
+        return _Read(data, records.size_in_bytes, urgent=urgent)
+
+    def _note_sent(self, follower_id: int, responses: list[fetch.FetchableTopicResponse]) -> None:
+        """Record the high watermarks that a follower is sent."""
+        for topic in responses:
+            for data in topic.partitions:
+                leader = self.leader(TopicIdPartition(topic.topic_id, data.partition_index))
+                if leader is not None and follower_id in leader.followers:
+                    follower = leader.followers[follower_id]
+                    follower.sent_high_watermark = data.high_watermark
 
     def _note_fetch(
         self,

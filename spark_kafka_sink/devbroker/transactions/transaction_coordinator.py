@@ -34,6 +34,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
 from spark_kafka_sink.devbroker.log.coordinator_log import (
     RecordKey,
     decode_versioned,
@@ -70,7 +71,7 @@ from spark_kafka_sink.protocol.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
     from spark_kafka_sink.devbroker.log.coordinator_log import CoordinatorBatch, CoordinatorLog
@@ -88,9 +89,15 @@ _STATUS = {state: status for status, state in _STATES.items()}
 #: (TransactionMarkerRequestCompletionHandler).
 _RETRIABLE = frozenset(
     {
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
 _MARKER_BACKOFF_MS = 100
@@ -111,9 +118,21 @@ class TransactionCoordinator:
 
         The counterpart of TransactionStateManager.loadTransactionsForTxnTopicPartition.
         """
-        now_ms = int(now * 1000)
-        self._metadata = read_transactions(self._log)
-        for metadata in self._metadata.values():
+        self._metadata.clear()
+        self._load(read_transactions(self._log), int(now * 1000))
+
+    def load_partition(self, partition: int, now: float) -> None:
+        """Load the ids of a partition that this broker begins to lead; see `load`."""
+        self._load(read_transactions(self._log, partition), int(now * 1000))
+
+    def unload_partition(self, partition: int) -> None:
+        """Forget the ids of a partition that another broker leads now."""
+        for name in [each for each in self._metadata if coordinator_partition(each) == partition]:
+            del self._metadata[name]
+
+    def _load(self, transactions: Mapping[str, TransactionMetadata], now_ms: int) -> None:
+        self._metadata.update(transactions)
+        for metadata in transactions.values():
             if metadata.state in PREPARED:
                 self._complete_later(metadata, sorted(metadata.partitions), now_ms)
             elif metadata.state is TransactionState.ONGOING:
@@ -417,6 +436,8 @@ class TransactionCoordinator:
 
         Until all markers and the final state are written, the id's metadata remains `decided`.
         """
+        if self._metadata.get(decided.transactional_id) is not decided:
+            return  # Another broker has become the coordinator, and completes it.
         marker = TransactionMarker(
             producer_id=decided.producer_id,
             producer_epoch=decided.producer_epoch,
@@ -425,21 +446,34 @@ class TransactionCoordinator:
             transaction_version=decided.client_version,
             timestamp=now_ms,
         )
-        left = []
+
+        def written(refusals: Mapping[TopicPartition, RefusedError], then: float) -> None:
+            self._written(decided, refusals, int(then * 1000), is_retry=is_retry)
+
+        self._cluster.write_markers(decided.transactional_id, partitions, marker, written)
+
+    def _written(
+        self,
+        decided: TransactionMetadata,
+        refusals: Mapping[TopicPartition, RefusedError],
+        now_ms: int,
+        *,
+        is_retry: bool,
+    ) -> None:
+        """Handle that all partitions have their markers, except for those that refused them."""
+        if self._metadata.get(decided.transactional_id) is not decided:
+            return
         problem: RefusedError | None = None
-        for partition in partitions:
-            try:
-                self._cluster.write_marker(partition, marker)
-            except RefusedError as refused:
-                if refused.error_code not in _RETRIABLE:
-                    # As in TransactionMarkerRequestCompletionHandler: the partition has seen a
-                    # newer epoch, and this transaction is left as it is.
-                    logger.warning(
-                        "cannot write the markers of %s: %s", decided.transactional_id, refused
-                    )
-                    return
-                left.append(partition)
-                problem = refused
+        for refused in refusals.values():
+            if refused.error_code not in _RETRIABLE:
+                # As in TransactionMarkerRequestCompletionHandler: the partition has seen a newer
+                # epoch, and this transaction is left as it is.
+                logger.warning(
+                    "cannot write the markers of %s: %s", decided.transactional_id, refused
+                )
+                return
+            problem = refused
+        left = list(refusals)
         if not left:
             completed = replace(decided)
             completed.complete(now_ms)
@@ -579,8 +613,13 @@ def encode_transaction(
     return key, encode_versioned(value, min(transaction_version, 1))
 
 
-def read_transactions(log: CoordinatorLog) -> dict[str, TransactionMetadata]:
-    """Return the latest metadata of each id in the log. Raises CorruptRecordError."""
+def read_transactions(
+    log: CoordinatorLog, partition: int | None = None
+) -> dict[str, TransactionMetadata]:
+    """Return the latest metadata of each id in the log, or in one partition of it.
+
+    Raises CorruptRecordError.
+    """
     transactions: dict[str, TransactionMetadata] = {}
 
     def apply(batch: CoordinatorBatch) -> None:
@@ -592,7 +631,7 @@ def read_transactions(log: CoordinatorLog) -> dict[str, TransactionMetadata]:
                 value = decode_versioned(TransactionLogValue, record.value)
                 transactions[key.transactional_id] = _metadata(key.transactional_id, value)
 
-    log.replay(apply)
+    log.replay(apply, partition)
     return transactions
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.devbroker.base.authorizer import ANONYMOUS
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.broker import Broker, brokers_of
+from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.protocol.registry import RequestHeader, decode_response, encode_request
 
@@ -36,11 +37,11 @@ def broker_with(
 
 
 def three_brokers(topics: dict[str, int] | None = None, **settings: Any) -> list[Broker]:
-    """Create three brokers of one cluster; each partition of the topics has three replicas."""
-    brokers = brokers_of(BrokerSettings(default_replication_factor=3, **settings), 3)
+    """Create three brokers that share their logs; each partition has three replicas."""
+    cluster = ClusterState(settings=BrokerSettings(default_replication_factor=3, **settings))
+    brokers = [Broker(node_id=node_id, cluster=cluster) for node_id in (1, 2, 3)]
     for broker in brokers:
         broker.advertise("127.0.0.1", 9091 + broker.node_id)
-    cluster = brokers[0].cluster
     cluster.elect(NOW)
     for name, partitions in (topics or {}).items():
         cluster.create_topic(name, partitions=partitions)

@@ -115,8 +115,9 @@ def test_groups_of_several_coordinators_are_separated():
             asked.setdefault(context.node_id, []).extend(request.groups)
 
         broker.on(ApiKey.DESCRIBE_GROUPS, decide)
-        broker.call(lambda one: [one.cluster.groups.create(name) for name in NAMES])
         with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+            for name in NAMES:
+                admin.alter_consumer_group_offsets(name, {FIRST: 0})
             described = admin.describe_consumer_groups(NAMES)
 
     assert set(NAMES) == described.keys()

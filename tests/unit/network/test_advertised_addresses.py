@@ -21,7 +21,6 @@ from spark_kafka_sink.config.source_options import SourceOptions
 from spark_kafka_sink.consumer.consumer_client import ConsumerClient
 from spark_kafka_sink.consumer.range_reader import PartitionRange, read_range
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.model import Node
 from spark_kafka_sink.network import cluster_connection_states
 from spark_kafka_sink.network.connection_waits import UnreachedError
 from spark_kafka_sink.network.network_client import NetworkClient
@@ -161,8 +160,13 @@ def test_the_driver_tries_all_brokers_until_it_knows_that_none_can_be_reached(
     monkeypatch.setattr(exactly_once_write, "_kept", {})
     monkeypatch.setattr(cluster_connection_states, "FINAL_SECONDS", 0.2)
     with DevBroker(brokers=2, topics={"t": 2}) as brokers:
-        wrong = {1: Node(1, "127.0.0.1", unused_port), 2: Node(2, "kafka.invalid", 9092)}
-        brokers.call(lambda it: it.cluster.other_addresses.update(PLAINTEXT=wrong))
+        for node_id, address in ((1, ("127.0.0.1", unused_port)), (2, ("kafka.invalid", 9092))):
+            broker = brokers._server.broker(node_id)
+            brokers.call(
+                lambda _, broker=broker, address=address: broker.advertise(
+                    *address, listener="PLAINTEXT"
+                )
+            )
         options = exactly_once(brokers)
         with (
             pytest.raises(UnreachedError, match="waiting longer would not help"),

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.cluster.replicated_topics import BrokerView
+from spark_kafka_sink.devbroker.brokers.replicated_broker import ReplicatedBroker
+from spark_kafka_sink.devbroker.cluster.broker_view import BrokerView
+from spark_kafka_sink.devbroker.cluster.cluster_store import ClusterStore
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.lifecycle.broker_cluster import BrokerCluster
 from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import BrokerIdentity
@@ -25,6 +26,7 @@ from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
 from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
 from spark_kafka_sink.protocol.messages.broker_registration import Listener
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from spark_kafka_sink.protocol.messages.fetch import (
     FINAL_EPOCH,
     FetchPartition,
@@ -36,6 +38,7 @@ from spark_kafka_sink.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from tests.support.devbroker.broker_requests import ask
 from tests.support.devbroker.replication.simulated_cluster import records_of
 from tests.support.record.plain_batches import PlainRecord, plain_batch
@@ -51,8 +54,14 @@ CLUSTER_ID = "local"
 class LocalCluster:
     """Three brokers, in memory or in a directory."""
 
-    def __init__(self, path: Path | None = None, node_ids: tuple[int, ...] = (1, 2, 3)) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        node_ids: tuple[int, ...] = (1, 2, 3),
+        settings: BrokerSettings | None = None,
+    ) -> None:
         self.now = 100.0
+        self._settings = settings or BrokerSettings()
         self.node_ids = node_ids
         self._path = path
         self._random = random.Random(1)
@@ -66,14 +75,15 @@ class LocalCluster:
         self._quorum = self.cluster.quorum
         self.logs = {
             node_id: BrokerLogs(
-                BrokerSettings(),
+                self._settings,
                 MetaProperties(CLUSTER_ID, node_id),
                 path=None if self._data is None else self._data.broker_path(node_id),
             )
             for node_id in node_ids
         }
+        self._store = ClusterStore(self._settings, CLUSTER_ID)
         #: The handlers of each broker.
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, ReplicatedBroker] = {}
         for node_id in node_ids:
             self.start(node_id)
 
@@ -82,10 +92,22 @@ class LocalCluster:
     def run(self, seconds: float) -> None:
         """Run until some seconds have passed."""
         end = self.now + seconds
-        while self.cluster.deadline <= end:
-            self.now = max(self.now, self.cluster.deadline)
-            self.cluster.tick(self.now)
+        while self._deadline <= end:
+            self.now = max(self.now, self._deadline)
+            self._tick()
         self.now = end
+
+    @property
+    def _deadline(self) -> float:
+        brokers = (self.brokers[node_id].deadline for node_id in self.cluster.nodes)
+        return min(self.cluster.deadline, *brokers)
+
+    def _tick(self) -> None:
+        for node_id in list(self.cluster.nodes):
+            self.brokers[node_id].tick(self.now)
+        self.cluster.tick(self.now)
+        for node_id in list(self.cluster.nodes):
+            self.cluster.collect(node_id, self.now)
 
     def start(self, node_id: int) -> None:
         """Start a broker that is not running."""
@@ -111,9 +133,16 @@ class LocalCluster:
             rng=self._random,
         )
         view = BrokerView(
-            CLUSTER_ID, BrokerSettings(), logs, node, partial(self.cluster.forward, node_id)
+            self._settings, self._store, logs, node, partial(self.cluster.forward, node_id)
         )
-        self.brokers[node_id] = Broker(node_id=node_id, cluster=view)
+        broker = self.brokers[node_id] = ReplicatedBroker(
+            node_id,
+            self._settings,
+            self._store,
+            self.cluster.collect,
+            lambda node_id, listeners: self.cluster.advertise(node_id, listeners, self.now),
+        )
+        broker.start(node, view, logs)
         self.cluster.start(node, self.now)
 
     def kill(self, node_id: int) -> None:
@@ -156,6 +185,16 @@ class LocalCluster:
         assert 0 == result.error_code
         return TopicIdPartition(result.topic_id, 0)
 
+    def delete_topic(self, name: str, *, ask: int) -> None:
+        """Delete a topic."""
+        topic = DeleteTopicState(name=name, topic_id=ZERO_UUID)
+        request = DeleteTopicsRequest(topics=(topic,), timeout_ms=0)
+        answers = []
+        forwarded = ForwardedRequest(request=request, version=6)
+        self.cluster.forward(ask, forwarded, answers.append, self.now)
+        (result,) = answers[0].response.responses
+        assert 0 == result.error_code
+
     def partition(self, key: TopicIdPartition, node_id: int | None = None) -> PartitionRecord:
         """Return a partition as a broker knows it, by default any that runs."""
         node = next(iter(self.cluster.nodes.values()))
@@ -168,21 +207,17 @@ class LocalCluster:
         broker = self.brokers[node_id]
         arrived, end = self.now, self.now + wait
         outcome = ask(broker, request, version, now=arrived)
-        self.cluster.collect(node_id, self.now)
         while isinstance(outcome, Delayed):
-            if outcome.watched.isdisjoint(broker.cluster.take_changed()) and (
-                self.now < outcome.until
-            ):
-                due = min(self.cluster.deadline, outcome.until)
+            if outcome.watched.isdisjoint(broker.take_changed()) and (self.now < outcome.until):
+                due = min(self._deadline, outcome.until)
                 if due > end:
                     break
                 self.now = max(self.now, due)
-                self.cluster.tick(self.now)
+                self._tick()
                 continue
             outcome = ask(
                 broker, request, version, now=self.now, arrived=arrived, kept=outcome.kept
             )
-            self.cluster.collect(node_id, self.now)
         self.run(max(0.0, end - self.now))
         return outcome
 

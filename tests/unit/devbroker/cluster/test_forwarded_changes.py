@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.acl_codes import (
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import alter_configs as replacing
 from spark_kafka_sink.protocol.messages import describe_configs
@@ -14,6 +21,7 @@ from spark_kafka_sink.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from spark_kafka_sink.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from spark_kafka_sink.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -39,6 +47,7 @@ from spark_kafka_sink.protocol.messages.list_partition_reassignments import (
 )
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from tests.support.devbroker.broker_requests import ask
 from tests.support.devbroker.replication.local_cluster import LocalCluster
 
 TOPIC, BROKER = 2, 4
@@ -314,3 +323,62 @@ def test_a_request_fails_if_no_controller_can_be_reached_in_time(cluster):
     (result,) = cluster.ask(asked, create("t"), wait=40.0).topics
 
     assert ErrorCode.REQUEST_TIMED_OUT == result.error_code
+
+
+ALICE = "User:alice"
+
+
+@pytest.fixture
+def strict():
+    """Return three running brokers on which everything is allowed to ANONYMOUS alone."""
+    settings = BrokerSettings(authorizer=True, super_users=("User:ANONYMOUS",))
+    cluster = LocalCluster(settings=settings)
+    cluster.run(0.5)
+    yield cluster
+    cluster.close()
+
+
+def test_what_a_client_may_not_request_is_not_forwarded(strict):
+    """The broker that it asks refuses it, and the topic remains as it is."""
+    assert ErrorCode.NONE == strict.ask(1, create("t")).topics[0].error_code
+    delete = DeleteTopicsRequest(
+        topics=(DeleteTopicState(name="t", topic_id=ZERO_UUID),), timeout_ms=0
+    )
+    grow = CreatePartitionsRequest(
+        topics=(CreatePartitionsTopic(name="t", count=5, assignments=None),),
+        timeout_ms=0,
+        validate_only=False,
+    )
+
+    codes = [
+        ask(strict.brokers[2], request, now=strict.now, principal=ALICE)
+        for request in (create("u"), delete, grow, alter(("retention.ms", SET, "1")))
+    ]
+
+    assert [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 4 == [
+        codes[0].topics[0].error_code,
+        codes[1].responses[0].error_code,
+        codes[2].results[0].error_code,
+        codes[3].responses[0].error_code,
+    ]
+    assert {"t": 2} == topics_of(strict, 3)
+
+
+def test_acls_are_those_of_all_brokers(strict):
+    """A right that one broker was told of is known to the others at once."""
+    creation = AclCreation(
+        resource_type=ResourceType.TOPIC,
+        resource_name="u",
+        resource_pattern_type=ResourcePatternType.LITERAL,
+        principal=ALICE,
+        host="*",
+        operation=AclOperation.CREATE,
+        permission_type=AclPermissionType.ALLOW,
+    )
+    (added,) = strict.ask(1, CreateAclsRequest(creations=(creation,))).results
+    assert ErrorCode.NONE == added.error_code
+
+    created = ask(strict.brokers[3], create("u"), now=strict.now, principal=ALICE)
+
+    assert ErrorCode.NONE == created.topics[0].error_code
+    assert {"u": 2} == topics_of(strict, 2)

@@ -6,7 +6,8 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-from spark_kafka_sink.devbroker.broker import brokers_of
+from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -28,7 +29,8 @@ LEADER, FOLLOWER, STRANGER = range(3)
 @pytest.fixture
 def brokers():
     """Return three brokers, and create a topic `t` on the first two."""
-    brokers = brokers_of(BrokerSettings(default_replication_factor=2), 3)
+    cluster = ClusterState(settings=BrokerSettings(default_replication_factor=2))
+    brokers = [Broker(node_id=node_id, cluster=cluster) for node_id in (1, 2, 3)]
     for broker in brokers:
         broker.advertise("127.0.0.1", 9090 + broker.node_id)
     brokers[0].cluster.create_topic("t", partitions=1, config=TopicConfig())

@@ -9,6 +9,11 @@ from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
 from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
 from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
@@ -69,9 +74,13 @@ def served(partition):
 @pytest.fixture
 def cluster():
     """Yield four brokers, of which the first leads a topic of three replicas and one record."""
-    with DevBroker(
-        brokers=4, racks=RACKS, rack_aware_replica_selector=True, topics={"t": 1}
-    ) as cluster:
+    with DevBroker(brokers=4, racks=RACKS, rack_aware_replica_selector=True) as cluster:
+        assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=(1, 2, 3))
+        topic = CreatableTopic(
+            name="t", num_partitions=-1, replication_factor=-1, assignments=(assignment,)
+        )
+        with client_of(cluster) as client:
+            client.ask(CreateTopicsRequest(topics=(topic,)), 7)
         produce(cluster)
         yield cluster
 
@@ -174,15 +183,18 @@ def test_a_follower_can_lag(cluster):
     assert (0, -1, 2, [0, 1]) == served(fetch(cluster, "", node_id=2))
 
 
-def test_the_leader_prefers_the_follower_that_lags_least(cluster):
-    """A follower that does not have the offset is not preferred."""
+def test_a_follower_that_lags_is_not_preferred(cluster):
+    """It is not in sync any more, so the leader serves the consumers of its rack."""
     cluster.stop_replication("t", 0, 3)
     produce(cluster)
     assert 2 == fetch(cluster, "b").preferred_read_replica
 
     cluster.stop_replication("t", 0, 2)
     produce(cluster)
-    assert [2, -1] == [fetch(cluster, "b", offset=o).preferred_read_replica for o in (2, 3)]
+    assert -1 == fetch(cluster, "b").preferred_read_replica
+
+    cluster.resume_replication("t", 0, 3)
+    assert 3 == fetch(cluster, "b").preferred_read_replica
 
 
 def test_a_wait_ends_when_a_follower_catches_up(cluster):
@@ -198,11 +210,14 @@ def test_a_wait_ends_when_a_follower_catches_up(cluster):
         assert (0, -1, 2, [1]) == served(partition_of(client.receive()[1]))
 
 
-def test_a_follower_that_becomes_leader_has_all_records(cluster):
-    """It was in sync, so that nothing is lost."""
+def test_a_follower_leads_once_it_has_all_records(cluster):
+    """Before that it is not in sync, and cannot lead."""
     cluster.stop_replication("t", 0, 2)
     produce(cluster)
+    with pytest.raises(RefusedError, match="is not in the ISR"):
+        cluster.move_leader("t", 0, 2)
 
+    cluster.resume_replication("t", 0, 2)
     cluster.move_leader("t", 0, 2)
 
     assert (0, -1, 2, [0, 1]) == served(fetch(cluster, "", node_id=2))

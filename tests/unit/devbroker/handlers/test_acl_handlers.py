@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
-from spark_kafka_sink.devbroker.broker import brokers_of
+from spark_kafka_sink.devbroker.brokers.clusters import cluster_of
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -235,7 +235,7 @@ def test_acls_survive_a_restart(tmp_path):
     def started(*, authorizer):
         users = ("User:ANONYMOUS",) if authorizer else ()
         settings = BrokerSettings(authorizer=authorizer, super_users=users)
-        (broker,) = brokers_of(settings, 1, data_dir=tmp_path / "data")
+        (broker,) = cluster_of(settings, 1, data_dir=tmp_path / "data").brokers
         broker.cluster.open(NOW)
         broker.advertise("127.0.0.1", 9092)
         return broker
@@ -270,7 +270,7 @@ def test_acls_survive_a_restart(tmp_path):
 )
 def test_a_stored_acl_that_is_malformed_stops_the_broker(tmp_path, acl):
     """A cluster with an ACL that cannot be read is not opened without it."""
-    (broker,) = brokers_of(BrokerSettings(), 1, data_dir=tmp_path / "data")
+    (broker,) = cluster_of(BrokerSettings(), 1, data_dir=tmp_path / "data").brokers
     broker.cluster.open(NOW)
     broker.cluster.close(NOW)
     path = tmp_path / "data" / "cluster.json"
@@ -282,11 +282,8 @@ def test_a_stored_acl_that_is_malformed_stops_the_broker(tmp_path, acl):
 
 def test_nothing_is_created_on_a_full_disk(tmp_path, monkeypatch):
     """If the ACLs cannot be stored, none is created and each has the error."""
-    (broker,) = brokers_of(
-        BrokerSettings(authorizer=True, super_users=("User:ANONYMOUS",)),
-        1,
-        data_dir=tmp_path / "data",
-    )
+    settings = BrokerSettings(authorizer=True, super_users=("User:ANONYMOUS",))
+    (broker,) = cluster_of(settings, 1, data_dir=tmp_path / "data").brokers
     broker.cluster.open(NOW)
     create(broker, creation())
 

@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.broker import brokers_of
+from spark_kafka_sink.devbroker.brokers.clusters import cluster_of
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -173,7 +173,7 @@ def test_quotas_survive_a_restart(tmp_path):
     """Quotas are in the data directory."""
 
     def opened():
-        (broker,) = brokers_of(BrokerSettings(), 1, data_dir=tmp_path / "data")
+        (broker,) = cluster_of(BrokerSettings(), 1, data_dir=tmp_path / "data").brokers
         broker.cluster.open(NOW)
         return broker
 

@@ -10,7 +10,7 @@ import pytest
 from spark_kafka_sink import AdminClient
 from spark_kafka_sink.devbroker import DevBroker, Listener
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.broker import brokers_of
+from spark_kafka_sink.devbroker.brokers.clusters import cluster_of
 from spark_kafka_sink.errors import AuthenticationError, ConfigError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.alter_user_scram_credentials import (
@@ -169,7 +169,7 @@ def _logs_in(servers, user, password, mechanism):
 
 
 def opened(path):
-    (broker,) = brokers_of(BrokerSettings(), 1, data_dir=path)
+    (broker,) = cluster_of(BrokerSettings(), 1, data_dir=path).brokers
     broker.cluster.open(NOW)
     return broker
 

@@ -154,14 +154,14 @@ def test_a_write_that_waits_ends_with_the_topic(cluster, key):
         cluster.cluster.cut(leader, follower)
     broker = cluster.brokers[leader]
     assert cluster.produce(key, 8, to=leader) is None
-    broker.cluster.take_changed()
+    broker.take_changed()
     topic = DeleteTopicState(topic_id=key.topic_id)
     cluster.cluster.heal()
     request = ForwardedRequest(
         request=DeleteTopicsRequest(topics=(topic,), timeout_ms=1000), version=6
     )
     cluster.cluster.forward(leader, request, [].append, cluster.now)
-    assert {TopicPartition("t", 0)} <= broker.cluster.take_changed()
+    assert {TopicPartition("t", 0)} <= broker.take_changed()
     assert [] == broker.cluster.topics
 
 

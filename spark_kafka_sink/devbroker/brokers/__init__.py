@@ -1,0 +1,1 @@
+"""One broker, or several that replicate, without sockets or a clock."""

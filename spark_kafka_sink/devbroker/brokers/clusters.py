@@ -1,0 +1,70 @@
+"""The two kinds of clusters: one broker with its logs, or several that replicate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.brokers.replicated_cluster import ReplicatedCluster
+    from spark_kafka_sink.devbroker.log.data_directory import DataDirectory
+
+
+class SingleBroker(ClusterState):
+    """A cluster of one broker, whose state is that of the cluster."""
+
+    def __init__(self, settings: BrokerSettings, data_dir: Path | None = None) -> None:
+        """Create a broker that does not run yet. Raises ConfigError."""
+        super().__init__(settings=settings, data_dir=data_dir)
+        self.brokers = [Broker(node_id=settings.node_id, cluster=self)]
+
+    @property
+    def data(self) -> DataDirectory | None:
+        """The directory of the cluster, while it is open."""
+        return self.logs.data
+
+    def start(self, node_ids: Collection[int], now: float) -> None:
+        """Make the broker lead, once its listeners have addresses."""
+        del node_ids
+        self.elect(now)
+
+    def begin_stop(self, node_id: int, now: float) -> None:
+        """Record that the broker stops."""
+        self.fence(node_id, now)
+
+    def stop_broker(self, node_id: int, now: float) -> None:
+        """Do nothing more: the logs stay open."""
+
+
+def cluster_of(
+    settings: BrokerSettings, number: int, *, data_dir: Path | None = None
+) -> SingleBroker | ReplicatedCluster:
+    """Create the brokers of one cluster, with ids from that of the settings.
+
+    Raises ConfigError if the settings have racks for another number of brokers.
+    """
+    if settings.racks and len(settings.racks) != number:
+        raise ConfigError(
+            f"racks must name one rack for each broker: {len(settings.racks)} for {number} brokers"
+        )
+    if settings.node_id < 0:
+        raise ConfigError(f"node_id must be at least 0, not {settings.node_id}")
+    if number == 1:
+        return SingleBroker(settings, data_dir)
+    # One broker starts without the modules of those that replicate, in half the time.
+    from spark_kafka_sink.devbroker.brokers.replicated_cluster import ReplicatedCluster
+
+    node_ids = range(settings.node_id, settings.node_id + number)
+    return ReplicatedCluster(settings, node_ids, data_dir=data_dir)
+
+
+def usual_replication_factor(brokers: int) -> int:
+    """Return how many replicas a topic should have: three, or one per broker if there are fewer."""
+    return min(brokers, 3)
