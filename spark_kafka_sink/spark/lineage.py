@@ -48,8 +48,11 @@ WAIT_SECONDS: Final = 2.0
 _MOST_WAITING: Final = 100
 #: How long an idle thread stays, in seconds.
 _IDLE_SECONDS: Final = 10.0
-#: How many reads without a write are kept, and of how many streams and runs something is kept.
+#: How many reads without a write are kept.
 _MOST_KEPT: Final = 50
+#: Of how many streams and runs something is kept: more than run side by side. A stream of which
+#: nothing is known any more would start again with each micro-batch.
+_MOST_STREAMS: Final = 1000
 #: How long before the start of a micro-batch Spark may have planned what it reads, in seconds.
 _PLANNED_SECONDS: Final = 60.0
 #: How long the thread waits for a transport that sends in threads of its own, in seconds.
@@ -310,7 +313,7 @@ class LineageStore:
         directory = self._directory("reads", self._session)
         name = f"{int(read.planned_at * 1e9):020d}-{uuid.uuid4().hex}.json"
         replace_file(directory / name, json.dumps(read), durable=False)
-        _keep_newest(directory)
+        _keep_newest(directory, _MOST_KEPT)
 
     def take_reads(self, job: str | None) -> list[PlannedRead]:
         """Return the reads of this session that no other write has taken, oldest first.
@@ -331,7 +334,7 @@ class LineageStore:
         """Keep what the last micro-batch of a stream reads; `stream` is its run id."""
         directory = self._directory("streams")
         replace_file(directory / f"{stream}.json", json.dumps(read), durable=False)
-        _keep_newest(directory)
+        _keep_newest(directory, _MOST_STREAMS)
 
     def remove_stream(self, stream: str) -> None:
         """Forget a stream that has ended."""
@@ -367,7 +370,7 @@ class LineageStore:
         """Store what was last sent about the run of a stream."""
         directory = self._directory("runs")
         replace_file(directory / run_id, json.dumps(state), durable=False)
-        _keep_newest(directory)
+        _keep_newest(directory, _MOST_STREAMS)
 
     def remove_run(self, run_id: str) -> None:
         """Forget a run that has ended."""
@@ -401,6 +404,6 @@ def is_process_alive(process_id: int) -> bool:
     return True
 
 
-def _keep_newest(directory: Path) -> None:
-    for path in oldest_first(directory)[:-_MOST_KEPT]:
+def _keep_newest(directory: Path, most: int) -> None:
+    for path in oldest_first(directory)[:-most]:
         path.unlink(missing_ok=True)

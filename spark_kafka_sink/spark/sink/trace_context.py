@@ -108,7 +108,7 @@ class TaskTrace:
             _said.add(TRACE_PARENT)
             logger.warning(
                 "Kafka: traceContext=inject writes no headers: this worker has no SDK of "
-                "OpenTelemetry, and the driver no TRACEPARENT"
+                "OpenTelemetry, and the driver no valid TRACEPARENT"
             )
 
     def with_headers(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -366,6 +366,16 @@ def test_reads_that_nobody_writes_are_forgotten(driver):
     assert lineage._MOST_KEPT == len(store.take_reads(None))
 
 
+def test_many_streams_run_side_by_side(driver):
+    """What was sent about a stream is not forgotten because of others that write, too."""
+    store = LineageStore(driver, "a")
+    for number in range(100):
+        store.set_run_state(f"r{number}", {"sent_at": number})
+        store.set_stream(f"s{number}", a_read(at=100.0))
+    assert 100 == len(store.runs())
+    assert 100 == len(store.streams(None, at=100.0, is_alive=lambda process_id: True))
+
+
 def test_streams_count_that_have_planned_just_now_and_are_alive(driver):
     """A stream is an input if its process is alive and has planned within the last minute."""
     store = LineageStore(driver, "a")
