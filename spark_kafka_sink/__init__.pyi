@@ -41,6 +41,7 @@ from spark_kafka_sink.admin.values import (
 from spark_kafka_sink.config.admin_config import AdminConfig as AdminConfig
 from spark_kafka_sink.config.consumer_config import KafkaConsumerConfig as KafkaConsumerConfig
 from spark_kafka_sink.config.producer_config import ProducerConfig as ProducerConfig
+from spark_kafka_sink.consumer.aio_kafka_consumer import AIOKafkaConsumer as AIOKafkaConsumer
 from spark_kafka_sink.consumer.assignors.partition_assignor import (
     Assignment as Assignment,
     Cluster as Cluster,

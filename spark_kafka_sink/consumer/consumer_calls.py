@@ -74,8 +74,12 @@ class Guard(Protocol):
 
     is_closed: bool
 
-    def call(self) -> AbstractContextManager[Any]:
-        """Return what to hold during a call."""
+    @property
+    def is_calling(self) -> bool:
+        """Whether the caller is within another call, such as a listener of `poll`."""
+
+    def call(self, *, closes: bool = False) -> AbstractContextManager[Any]:
+        """Return what to hold during a call; only one that `closes` may follow the end."""
 
 
 class ConsumerCalls:
@@ -106,6 +110,7 @@ class ConsumerCalls:
         self._subscriptions = core.subscriptions
         self._commits = Commits(core, interceptors)
         self._polls = Polls(core, self._commits, deserializers, interceptors)
+        self._is_closing = self._has_stopped = False
 
     # --- what to read
 
@@ -384,7 +389,40 @@ class ConsumerCalls:
         """
         return MetricsByName(self._core.metrics.metrics())
 
+    # --- closing
+
+    def _close(self, seconds: float, *, commits: bool) -> Waiting[None]:
+        is_nested = self._guard.is_calling
+        with self._guard.call(closes=True):
+            if self._has_stopped or (is_nested and self._is_closing):
+                return
+            if is_nested:
+                raise IllegalStateError(
+                    "close was called by a listener or a callback: call it after poll has returned"
+                )
+            try:
+                if not self._is_closing:
+                    self._is_closing = True
+                    # The listener is called, and may commit.
+                    yield from self._polls.close(seconds, commits=commits)
+            finally:
+                self._guard.is_closed = True
+                yield from self._stop()
+
+    def _stop(self) -> Waiting[None]:
+        """End the core and the plug-ins; if it is interrupted, another `close` does the rest."""
+        try:
+            yield from self._core.stop()
+        finally:
+            self._plug_ins.close()
+        self._has_stopped = True
+
     # --- helpers
+
+    def _described(self) -> str:
+        group = "" if self._config.group_id is None else f" group={self._config.group_id!r}"
+        state = ", closed" if self._guard.is_closed else ""
+        return f"<{type(self).__name__}{group} {self._subscriptions.subscription}{state}>"
 
     def _call(self) -> AbstractContextManager[Any]:
         """Return what to hold during a call of the user's; raise if the consumer is closed."""

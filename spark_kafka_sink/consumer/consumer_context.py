@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from spark_kafka_sink.errors import (
+    IllegalStateError,
     KafkaTimeoutError,
     LogTruncationError,
     NetworkError,
@@ -44,6 +45,16 @@ T = TypeVar("T")
 Waiting: TypeAlias = Generator[Any, Any, T]
 
 logger = logging.getLogger(__name__)
+
+
+def finish(call: Waiting[T]) -> T:
+    """Return what a call returns that blocks while it waits, or does not wait."""
+    try:
+        next(call)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise IllegalStateError("a call waits for an event loop, on a thread without one")
 
 
 class Answer(Generic[T]):
@@ -116,7 +127,7 @@ class ConsumerContext(ABC):
         self.requests: BrokerRequests
         self.calls: OffsetCalls
         self._loop: asyncio.AbstractEventLoop
-        self._changed: asyncio.Event
+        self._on_change: Callable[[], None]
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits: list[asyncio.Future[None]] = []
 
@@ -125,12 +136,12 @@ class ConsumerContext(ABC):
         client: NetworkClient,
         requests: BrokerRequests,
         calls: OffsetCalls,
-        changed: asyncio.Event,
+        on_change: Callable[[], None],
     ) -> None:
-        """Use the connections of the loop that runs now; `changed` makes it start what is due."""
+        """Use the connections of the loop that runs now; `on_change` makes it start what is due."""
         self.client, self.requests, self.calls = client, requests, calls
         self._loop = asyncio.get_running_loop()
-        self._changed = changed
+        self._on_change = on_change
 
     @abstractmethod
     def wake(self) -> None:
@@ -156,8 +167,11 @@ class ConsumerContext(ABC):
         """Wake the user's side, if it waits; call it under the lock."""
 
     @abstractmethod
-    def give_turn(self) -> Waiting[None]:
-        """Wait a moment if the network side could not run meanwhile; call it without the lock."""
+    def give_turn(self, *, is_idle: bool = False) -> Waiting[None]:
+        """Wait a moment if the network side has not run for long, or if the user's side `is_idle`.
+
+        Call it without the lock.
+        """
 
     @abstractmethod
     def block(self, work: Callable[[], T]) -> Waiting[T]:

@@ -12,6 +12,7 @@ import base64
 import logging
 import time
 import uuid
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -57,7 +58,7 @@ def closed_error() -> IllegalStateError:
     return IllegalStateError("the consumer is closed: create another one")
 
 
-class ConsumerCore:
+class ConsumerCore(ABC):
     """The subscriptions, the coordinator, the positions and the fetches."""
 
     def __init__(
@@ -66,11 +67,14 @@ class ConsumerCore:
         assignors: Sequence[ConsumerPartitionAssignor],
         undo: ExitStack,
         *,
-        context_type: type[ConsumerContext],
+        context_type: Callable[..., ConsumerContext],
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Put the parts together; both clocks return seconds.
+        """Put the parts together; the clocks return seconds.
+
+        `clock` is that of the loop, which may stand still between its rounds; `stopwatch` does not.
 
         Only metrics reporters run yet, and `undo` closes them. Raises ConfigError for TLS and SASL
         settings, and for reporters, that cannot be used.
@@ -78,6 +82,7 @@ class ConsumerCore:
         read_security(config.security)
         self.config = config
         self.clock = clock
+        self.stopwatch = stopwatch
         self.wall_clock = wall_clock
         #: Whether it was logged that no broker can be reached; a connection ends that.
         self._is_warned = False
@@ -105,7 +110,6 @@ class ConsumerCore:
         self.is_woken = False
         #: The consumer is being closed, which nothing is to interrupt.
         self.ignores_wakeups = False
-        self._changed: asyncio.Event
 
     def _create_coordinator(
         self, assignors: Sequence[ConsumerPartitionAssignor]
@@ -119,18 +123,18 @@ class ConsumerCore:
 
     # --- the network side
 
-    def _connect(self) -> NetworkClient:
-        """Create the connections on the loop that runs now."""
-        self._changed, nodes_changed = asyncio.Event(), asyncio.Event()
+    def _connect(self, changed: Callable[[], None]) -> NetworkClient:
+        """Create the connections on the loop that runs now; `changed` starts what is due, soon."""
+        nodes_changed = asyncio.Event()
 
         def on_change() -> None:
-            self._changed.set()
+            changed()
             nodes_changed.set()
             self._warn_if_unreachable(client)
 
         client = NetworkClient(self.config, on_change=on_change, listener=self.measures)
         requests = BrokerRequests(client, self.config, nodes_changed)
-        self.context.begin(client, requests, OffsetCalls(requests), self._changed)
+        self.context.begin(client, requests, OffsetCalls(requests), changed)
         return client
 
     def _warn_if_unreachable(self, client: NetworkClient) -> None:
@@ -140,18 +144,6 @@ class ConsumerCore:
         elif not self._is_warned and client.last_error is not None and client.finds_nobody:
             self._is_warned = True
             logger.warning("%s. The consumer keeps trying", client.unreachable())
-
-    async def _look_what_is_due(self) -> None:
-        while True:
-            self._changed.clear()
-            with self.context.lock:
-                now = self.clock()
-                until = self._advance(now)
-            try:
-                async with asyncio.timeout_at(None if until == NEVER else until):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
 
     def _advance(self, now: float) -> float:
         self.context.finish_waits()
@@ -173,6 +165,10 @@ class ConsumerCore:
         return until
 
     # --- the user's side
+
+    @abstractmethod
+    def stop(self) -> Waiting[None]:
+        """Close all connections, end the network side, and close the metrics reporters."""
 
     def call(
         self,

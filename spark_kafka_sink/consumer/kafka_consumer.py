@@ -22,8 +22,9 @@ from spark_kafka_sink.consumer.consumer_calls import (
     seconds_of,
     times_of,
 )
-from spark_kafka_sink.consumer.threaded_core import CallGuard, ThreadedCore, finish
-from spark_kafka_sink.errors import IllegalStateError, KafkaError
+from spark_kafka_sink.consumer.consumer_context import finish
+from spark_kafka_sink.consumer.threaded_core import CallGuard, ThreadedCore
+from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ class KafkaConsumer(ConsumerCalls):
         """
         if not isinstance(config, KafkaConsumerConfig):
             config = KafkaConsumerConfig.from_mapping(config)
-        self._is_closing = self._has_stopped = False
         with ExitStack() as undo:
             self._build(config, ThreadedCore, undo)
             self._guard = CallGuard(self._polls.settle)
@@ -298,36 +298,12 @@ class KafkaConsumer(ConsumerCalls):
         It takes at most `timeout` seconds. A static member (group.instance.id) stays in the group
         until its session times out. A second call does no more than what Ctrl-C has prevented.
         """
-        self._close(seconds_of(timeout), commits=True)
+        self._close_here(seconds_of(timeout), commits=True)
 
-    def _close(self, seconds: float, *, commits: bool) -> None:
-        if self._guard.is_forked:
-            # The threads and connections are those of the process that was forked.
-            return
-        is_nested = self._guard.is_calling
-        with self._guard.call(closes=True):
-            if self._has_stopped or (is_nested and self._is_closing):
-                return
-            if is_nested:
-                raise IllegalStateError(
-                    "close was called by a listener or a callback: call it after poll has returned"
-                )
-            try:
-                if not self._is_closing:
-                    self._is_closing = True
-                    # The listener is called, and may commit.
-                    finish(self._polls.close(seconds, commits=commits))
-            finally:
-                self._guard.is_closed = True
-                self._stop()
-
-    def _stop(self) -> None:
-        """End the thread and the plug-ins; after Ctrl-C another `close` does the rest."""
-        try:
-            self._core.stop()
-        finally:
-            self._plug_ins.close()
-        self._has_stopped = True
+    def _close_here(self, seconds: float, *, commits: bool) -> None:
+        # The threads and connections of a process that was forked are those of the other one.
+        if not self._guard.is_forked:
+            finish(self._close(seconds, commits=commits))
 
     def __enter__(self) -> Self:
         """Return the consumer."""
@@ -345,7 +321,7 @@ class KafkaConsumer(ConsumerCalls):
         been processed.
         """
         try:
-            self._close(CLOSE_TIMEOUT, commits=exc_type is None)
+            self._close_here(CLOSE_TIMEOUT, commits=exc_type is None)
         except KafkaError:
             if exc is None:
                 raise
@@ -356,6 +332,4 @@ class KafkaConsumer(ConsumerCalls):
 
     def __repr__(self) -> str:
         """Show the group, the subscription and whether it is closed."""
-        group = "" if self._config.group_id is None else f" group={self._config.group_id!r}"
-        state = ", closed" if self._guard.is_closed else ""
-        return f"<KafkaConsumer{group} {self._subscriptions.subscription}{state}>"
+        return self._described()

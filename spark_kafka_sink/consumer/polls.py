@@ -106,7 +106,7 @@ class Polls:
         if records is None:
             return []
         if self._interceptors.is_empty:
-            self._calm_until = self._core.clock() + _CALM_SECONDS
+            self._calm_until = self._core.stopwatch() + _CALM_SECONDS
         return self._interceptors.on_consume(records).records()
 
     def end_calm(self) -> None:
@@ -244,6 +244,7 @@ class Polls:
                 return taken
             now = core.clock()
             if now >= deadline:
+                yield from context.give_turn(is_idle=True)
                 return None
             if seen == context.changes and not core.is_woken and context.failure is None:
                 yield from context.wait(until - now)
@@ -328,7 +329,7 @@ class Polls:
     def take_made(self) -> ConsumerRecord | None:
         """Return the next record if it is made, and a poll would do nothing else."""
         core, context = self._core, self._context
-        if self._reading is None or core.clock() >= self._calm_until:
+        if self._reading is None or core.stopwatch() >= self._calm_until:
             return None
         fetch, reading = self._reading
         with context.lock:

@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from spark_kafka_sink.consumer.consumer_context import Answer, ConsumerContext, Waiting
+from spark_kafka_sink.consumer.consumer_context import Answer, ConsumerContext, Waiting, finish
 from spark_kafka_sink.consumer.consumer_core import ConsumerCore, closed_error
 from spark_kafka_sink.errors import IllegalStateError
+from spark_kafka_sink.network.exponential_backoff import NEVER
 from spark_kafka_sink.network.network_thread import NetworkThread, stop_if_forgotten
 
 if TYPE_CHECKING:
@@ -29,16 +31,6 @@ T = TypeVar("T")
 _BUSY: Final = "although nothing should keep it busy for so long; is this machine overloaded?"
 #: Held by a nested call.
 _NESTED: Final = nullcontext()
-
-
-def finish(call: Waiting[T]) -> T:
-    """Return what a call returns that blocks while it waits."""
-    try:
-        next(call)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise IllegalStateError("a call waits for an event loop, on a thread without one")
 
 
 class CallGuard:
@@ -106,7 +98,7 @@ class ThreadedContext(ConsumerContext):
 
     def wake(self) -> None:
         """Make the network thread start what is due; any thread may call it."""
-        self._loop.call_soon_threadsafe(self._changed.set)
+        self._loop.call_soon_threadsafe(self._on_change)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine on the network thread; any thread may call it."""
@@ -129,7 +121,7 @@ class ThreadedContext(ConsumerContext):
         with suppress(RuntimeError):
             self._bell.release()
 
-    def give_turn(self) -> Waiting[None]:
+    def give_turn(self, *, is_idle: bool = False) -> Waiting[None]:  # noqa: ARG002
         """Do nothing: the network has a thread of its own."""
         yield from ()
 
@@ -161,6 +153,7 @@ class ThreadedCore(ConsumerCore):
             closed=closed_error,
             busy=_BUSY,
         )
+        self._changed: asyncio.Event
 
     def start(self, undo: ExitStack) -> None:
         """Start the network thread; `undo` stops it."""
@@ -182,10 +175,11 @@ class ThreadedCore(ConsumerCore):
     def _stop_forgotten(self, close_plug_ins: Callable[[], None]) -> None:
         with ExitStack() as closing:
             closing.callback(close_plug_ins)
-            closing.callback(self.stop)
+            closing.callback(lambda: finish(self.stop()))
 
-    def stop(self) -> None:
+    def stop(self) -> Waiting[None]:
         """Close all connections, end the network thread, and close the metrics reporters."""
+        yield from ()
         try:
             self._thread.stop()
         finally:
@@ -194,9 +188,22 @@ class ThreadedCore(ConsumerCore):
         self._owner_end.detach()
 
     async def _serve(self) -> None:
-        client = self._connect()
+        self._changed = asyncio.Event()
+        client = self._connect(self._changed.set)
         self._thread.started()
         try:
             await self._look_what_is_due()
         finally:
             await client.close()
+
+    async def _look_what_is_due(self) -> None:
+        while True:
+            self._changed.clear()
+            with self.context.lock:
+                now = self.clock()
+                until = self._advance(now)
+            try:
+                async with asyncio.timeout_at(None if until == NEVER else until):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue

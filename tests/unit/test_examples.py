@@ -29,6 +29,10 @@ NOT_HERE = {
 
 #: Lines or parts of lines that each example prints.
 EXPECTED = {
+    "consume_from_asyncio.py": [
+        "300 of 300 jobs were done by 3 workers\n",
+        "300 records were read, and 300 are there\n",
+    ],
     "consume_transform_produce.py": [
         "the first run has stopped in the middle: True\n",
         "1000 invoices of 1000 orders\n",

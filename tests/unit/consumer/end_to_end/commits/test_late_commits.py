@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from spark_kafka_sink.consumer.threaded_core import finish
+from spark_kafka_sink.consumer.consumer_context import finish
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import CommitFailedError
 from spark_kafka_sink.model import OffsetAndMetadata, TopicPartition
