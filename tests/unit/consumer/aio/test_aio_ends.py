@@ -227,7 +227,8 @@ def test_a_forgotten_consumer_is_stopped_and_says_so(broker):
             gc.collect()
         names = lambda: {thread.name for thread in threading.enumerate()}  # noqa: E731
         await until(lambda: "AIOKafkaConsumer that was not closed" not in names(), "the thread")
-        assert tasks == asyncio.all_tasks()
+        loop = asyncio.get_running_loop()
+        await until(lambda: tasks == asyncio.all_tasks(loop), "the tasks to end")
 
     on_loop(main)
     assert [] == leaks.left_since(before)
