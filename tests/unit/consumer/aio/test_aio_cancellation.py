@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from itertools import chain
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.consumer import polls
 from spark_kafka_sink.devbroker import DevBroker
-from spark_kafka_sink.testing import ApiKey, NeverAnswer
+from spark_kafka_sink.testing import ApiKey, Delay, NeverAnswer
 from tests.support import leaks
 from tests.support.consumer.aio_consuming import (
     AwaitingListener,
@@ -243,3 +244,25 @@ def test_all_tasks_of_a_program_that_ends_can_leave(broker):
     with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
         assert () == admin.describe_consumer_groups(["g"])["g"].members
     assert [] == leaks.left_since(before)
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.FIND_COORDINATOR])
+def test_a_request_in_flight_of_a_program_that_ends_does_not_delay_it(broker, api_key):
+    """asyncio.run cancels it with all tasks, and the member leaves without its answer."""
+
+    async def main():
+        async def consume():
+            async with aio_consuming(broker, **settings_of("consumer")) as consumer:
+                consumer.subscribe("t")
+                await consumer.poll(PATIENCE)
+                await asyncio.get_running_loop().create_future()
+
+        hook = broker.on(api_key, Delay(seconds=0.2))
+        task = asyncio.create_task(consume())
+        await until(lambda: hook.fired, "the request")
+        return task
+
+    began = time.monotonic()
+    assert on_loop(main).cancelled()
+    # `close` waits for up to 30 s.
+    assert 25 > time.monotonic() - began
