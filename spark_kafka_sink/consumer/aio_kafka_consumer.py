@@ -204,8 +204,8 @@ class AIOKafkaConsumer(ConsumerCalls):
         while True:
             guard.begin()
             record = polls.take_made()
+            polls.is_taking = False
             if record is not None:
-                polls.is_taking = False
                 yield record
                 continue
             records = await awaited(self._next_record())

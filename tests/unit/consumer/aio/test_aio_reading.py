@@ -10,6 +10,7 @@ import pytest
 
 from spark_kafka_sink.consumer.interceptors import ConsumerInterceptor
 from spark_kafka_sink.consumer.records.consumer_record import ConsumerRecords
+from spark_kafka_sink.consumer.records.fetched_records import FetchedRecords
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import IllegalStateError, PayloadError, SerializationError
 from tests.support.consumer.aio_consuming import aio_consuming, take
@@ -82,6 +83,31 @@ def test_all_records_are_read_in_order(broker, read):
 
     on_loop(main)
     assert MANY == found
+
+
+def test_an_iteration_fetches_records_once(broker, monkeypatch):
+    """It makes some records ahead, and goes on in the same fetch when they are used up."""
+    read = []
+    begin = FetchedRecords.__init__
+
+    def counted(self, partition, records, next_offset, **more):
+        read.append(next_offset)
+        begin(self, partition, records, next_offset, **more)
+
+    monkeypatch.setattr(FetchedRecords, "__init__", counted)
+
+    async def main():
+        async with aio_consuming(broker) as consumer:
+            consumer.assign([tp()])
+            count = 0
+            async for _ in consumer:
+                count += 1
+                if count == len(MANY):
+                    break
+
+    on_loop(main)
+    # One answer may end before the last record.
+    assert 3 > len(read), read
 
 
 def test_a_commit_within_an_iteration_covers_what_was_yielded(broker):
