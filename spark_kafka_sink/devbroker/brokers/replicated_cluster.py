@@ -206,7 +206,8 @@ class ReplicatedCluster:
                     topic_defaults=settings.topic_defaults,
                 ),
                 replication=ReplicationSettings(
-                    serves_consumers=settings.rack_aware_replica_selector
+                    serves_consumers=settings.rack_aware_replica_selector,
+                    interrupts_fetches=True,
                 ),
                 topic_defaults=settings.topic_defaults,
             ),

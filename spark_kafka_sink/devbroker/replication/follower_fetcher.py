@@ -53,6 +53,10 @@ class ReplicationSettings:
     #: Whether followers learn at once of a high watermark that has moved, because consumers may
     #: fetch from them (in Kafka, if there is a replica.selector.class).
     serves_consumers: bool = False
+    #: Whether a partition that is new to a follower is fetched at once: the request in flight,
+    #: which does not name it, is given up. In Kafka the partition waits for its response. Requests
+    #: must arrive in their order.
+    interrupts_fetches: bool = False
     #: How long to wait for a response of another broker (replica.socket.timeout.ms).
     replica_socket_timeout: float = 30.0
     #: How often high watermarks are stored (replica.high.watermark.checkpoint.interval.ms).
@@ -101,13 +105,10 @@ class FollowerFetcher:
     def follow(
         self, partition: TopicIdPartition, topic: str, log: PartitionLog, leader_epoch: int
     ) -> None:
-        """Fetch a partition from the end of its log on, in this leader epoch.
-
-        The request in flight is given up: the leader may hold it for a while, and it does not name
-        the partition. In Kafka the partition waits for its response.
-        """
+        """Fetch a partition from the end of its log on, in this leader epoch."""
         self._partitions[partition] = _Followed(topic, log, leader_epoch)
-        self._in_flight = None
+        if self._settings.interrupts_fetches:
+            self._in_flight = None
 
     def stop(self, partition: TopicIdPartition) -> None:
         """Do not fetch a partition any more."""

@@ -14,7 +14,7 @@ from spark_kafka_sink.devbroker.cluster.cluster_store import ClusterStore
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.lifecycle.broker_cluster import BrokerCluster
 from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import BrokerIdentity
-from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
+from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode, NodeSettings
 from spark_kafka_sink.devbroker.log.data_directory import (
     DataDirectory,
     MetaProperties,
@@ -24,6 +24,7 @@ from spark_kafka_sink.devbroker.metadata.envelope import ForwardedRequest
 from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
 from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
 from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
+from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
 from spark_kafka_sink.protocol.messages.broker_registration import Listener
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -131,6 +132,7 @@ class LocalCluster:
             self._quorum,
             new_uuid=self._new_uuid,
             rng=self._random,
+            settings=NodeSettings(replication=ReplicationSettings(interrupts_fetches=True)),
         )
         view = BrokerView(
             self._settings, self._store, logs, node, partial(self.cluster.forward, node_id)
