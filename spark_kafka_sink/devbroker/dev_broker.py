@@ -166,6 +166,28 @@ class DevBroker:
         else:
             self._thread.wait_for(lambda: self._server.stop_broker(node_id))
 
+    def kill(self, node_id: int) -> None:
+        """End one of several brokers without notice, as SIGKILL does; `start` starts it again.
+
+        The others notice when its session has ended, after 9 seconds as in Kafka, and so does a
+        new process of broker `node_id` that is started before that. Raises KafkaError if it is not
+        running, or the only broker.
+        """
+        self._thread.wait_for(lambda: self._server.kill_broker(node_id))
+
+    def cut(self, first: int, second: int) -> None:
+        """Drop all messages between two brokers until `heal`; clients still reach both.
+
+        A leader without its followers takes writes with `acks=1`, which are lost with it. `first`
+        and `second` are the ids of the brokers. Raises KafkaError if there is only one broker.
+        """
+        cluster = self._server.cluster
+        self._do(lambda: cluster.cut(first, second))
+
+    def heal(self) -> None:
+        """Make all links between brokers work again. Raises KafkaError if there is only one."""
+        self._do(self._server.cluster.heal)
+
     @property
     def port(self) -> int:
         """The port of the first broker's first listener."""

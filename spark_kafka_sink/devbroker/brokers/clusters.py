@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker import Broker
 from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
-from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,6 +41,24 @@ class SingleBroker(ClusterState):
 
     def stop_broker(self, node_id: int, now: float) -> None:
         """Do nothing more: the logs stay open."""
+
+    def kill_broker(self, node_id: int, now: float) -> None:
+        """Raise KafkaError: no other broker could take over."""
+        del node_id, now
+        raise _needs_several("kill")
+
+    def cut(self, first: int, second: int) -> None:
+        """Raise KafkaError: there is no link."""
+        del first, second
+        raise _needs_several("cut")
+
+    def heal(self) -> None:
+        """Raise KafkaError: there is no link."""
+        raise _needs_several("heal")
+
+
+def _needs_several(what: str) -> KafkaError:
+    return KafkaError(f"{what} needs several brokers: write DevBroker(brokers=3)")
 
 
 def cluster_of(

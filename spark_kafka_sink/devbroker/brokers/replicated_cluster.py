@@ -249,6 +249,12 @@ class ReplicatedCluster:
         if self.running:
             self._hurry(self._has_controller, now)
 
+    def kill_broker(self, node_id: int, now: float) -> None:
+        """End the process of a broker at once; its logs remain as they are."""
+        self._cluster.kill(node_id, self._time(now))
+        self._by_id[node_id].stop()
+        self._logs[node_id].abandon()
+
     def _has_controller(self) -> bool:
         nodes = self._cluster.nodes
         return any(node.controller.controller.is_active for node in nodes.values()) and all(
@@ -299,6 +305,14 @@ class ReplicatedCluster:
                 return
             self._now = due
             self._cluster.tick(due)
+
+    def cut(self, first: int, second: int) -> None:
+        """Drop all messages between two brokers from now on."""
+        self._cluster.cut(first, second)
+
+    def heal(self) -> None:
+        """Make all links between brokers work again."""
+        self._cluster.heal()
 
     # What tests look at and change.
 

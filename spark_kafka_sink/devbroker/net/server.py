@@ -215,6 +215,17 @@ class ClusterServer:
         self.cluster.stop_broker(node_id, self.clock())
         self.changed()
 
+    async def kill_broker(self, node_id: int) -> None:
+        """End a broker without notice, with its connections and ports.
+
+        Raises KafkaError if it is not running, or the only one.
+        """
+        if self.broker(node_id).node_id not in self._servers:
+            raise KafkaError(f"broker {node_id} is not running")
+        self.cluster.kill_broker(node_id, self.clock())
+        self.changed()
+        await self._servers.pop(node_id).close()
+
     async def close(self) -> None:
         """Close all ports.
 

@@ -432,6 +432,42 @@ def test_a_directory_is_that_of_one_broker_or_of_several(tmp_path):
         DevBroker(data_dir=several).start()
 
 
+@pytest.mark.parametrize("acks", ["1", "all"])
+def test_only_acks_all_survives_a_leader_that_is_killed(cluster, acks):
+    """A leader that cannot reach its followers acknowledges with acks=1 what dies with it."""
+    leader = cluster.leader(TOPIC)
+    others = [node_id for node_id in NODES if node_id != leader]
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "acks": acks,
+        "enable.idempotence": "false",
+        "request.timeout.ms": 2_000,
+    }
+    with KafkaProducer(settings) as producer:
+        producer.send(TOPIC, b"a", partition=0).result(120)
+        for other in others:
+            cluster.cut(leader, other)
+        sent = producer.send(TOPIC, b"b", partition=0)
+        if acks == "1":
+            assert 1 == sent.result(120).offset
+        cluster.kill(leader)
+        cluster.heal()
+        wait_until(lambda: cluster.leader(TOPIC) in others, seconds=120, what="a new leader")
+        if acks == "all":
+            sent.result(120)
+        producer.send(TOPIC, b"c", partition=0).result(120)
+    values = [record.value for record in cluster.records(TOPIC)[0]]
+    assert [b"a", b"c"] == values if acks == "1" else [b"a", b"b", b"c"] == values
+
+
+def test_what_needs_several_brokers_says_so():
+    """A single broker has nobody to replicate with."""
+    with DevBroker() as broker:
+        for act in (lambda: broker.kill(1), lambda: broker.cut(1, 2), broker.heal):
+            with pytest.raises(KafkaError, match="needs several brokers"):
+                act()
+
+
 def test_a_cluster_has_a_broker():
     """A cluster without brokers is an error."""
     with pytest.raises(ConfigError, match="brokers must be at least 1, not 0"):
