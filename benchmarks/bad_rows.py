@@ -77,18 +77,20 @@ class Case(NamedTuple):
     rows: Rows
     #: None without the option; else whether there are dead letters.
     letters: bool | None
-    #: The most time that it may take, compared with the first; None if any will do.
-    target: float | None
+    #: The most time that whole jobs, and tasks alone, may take, compared with the first. Clean jobs
+    #: differ by less than a job from the next; None where nothing is demanded.
+    job_target: float | None
+    task_target: float | None
 
 
 DLQ = "1 % bad rows, onError=dlq"
 EQUAL = "99 % of the rows, and records equal to the letters"
 CASES = {
-    BASE: Case(Rows.CLEAN, None, None),
-    "clean rows, onError=dlq": Case(Rows.CLEAN, True, CLEAN_TARGET),
-    "1 % bad rows, onError=skip": Case(Rows.BAD, False, BAD_TARGET),
-    DLQ: Case(Rows.BAD, True, BAD_TARGET),
-    EQUAL: Case(Rows.LETTERS, None, None),
+    BASE: Case(Rows.CLEAN, None, None, None),
+    "clean rows, onError=dlq": Case(Rows.CLEAN, True, None, CLEAN_TARGET),
+    "1 % bad rows, onError=skip": Case(Rows.BAD, False, BAD_TARGET, BAD_TARGET),
+    DLQ: Case(Rows.BAD, True, BAD_TARGET, None),
+    EQUAL: Case(Rows.LETTERS, None, None, None),
 }
 #: Dead letters are written so many at a time; so are the records that are equal to them.
 _LETTERS_AT_ONCE = 1_000
@@ -239,7 +241,7 @@ def _compare_jobs(
         cpu = median(
             one.cpu_seconds / base.cpu_seconds for one, base in _pairs(those, trials[BASE])
         )
-        target = CASES[name].target
+        target = CASES[name].job_target
         lines.append(
             [
                 name,
@@ -305,7 +307,8 @@ def _compare(
     lines = []
     for name, case in CASES.items():
         ratios = [one / base for one, base in zip(times[name], times[BASE], strict=True)]
-        judged = "" if case.target is None else verdict(median(ratios), at_most=case.target)
+        target = case.task_target
+        judged = "" if target is None else verdict(median(ratios), at_most=target)
         ratio = "" if name == BASE else f"{median(ratios):.3f}x"
         lines.append([name, f"{median(times[name]):.1f}", ratio, judged])
     table(["", "ns per row", "to the first", "target"], lines)
