@@ -193,12 +193,10 @@ def test_the_controllers_are_described(cluster, their_admin):
 
     quorum = their_admin.describe_metadata_quorum()
 
-    assert (2, 2, [1, 2, 3], ()) == (
-        quorum.leader_id,
-        quorum.leader_epoch,
-        [voter.replica_id for voter in quorum.voters],
-        quorum.observers,
-    )
+    # Any broker may have been the first leader.
+    assert quorum.leader_id in {2, 3}
+    assert quorum.leader_epoch > 0
+    assert ([1, 2, 3], ()) == ([voter.replica_id for voter in quorum.voters], quorum.observers)
     assert [None, quorum.high_watermark] == [it.log_end_offset for it in quorum.voters[:2]]
     assert {2, 3} == quorum.addresses.keys()
     assert quorum.addresses[2] == (f"PLAINTEXT://{cluster.addresses[2]}",)
