@@ -173,9 +173,7 @@ class ReplicatedCluster:
             self._cluster.forward(
                 self.node_ids[0], ForwardedRequest(request=election, version=2), _ignore, self._now
             )
-        # Step by step: a broker for which time has jumped takes the others for dead.
-        self._hurry(lambda: self._cluster.deadline > now, now)
-        self._now = max(self._now, now)
+        self._time(now)
 
     def _start(self, node_id: int, now: float) -> None:
         self._paused = {each for each in self._paused if each[1] != node_id}
@@ -285,7 +283,14 @@ class ReplicatedCluster:
         return changed
 
     def _time(self, now: float) -> float:
-        """Return the time of the brokers, which never goes back."""
+        """Return the time of the brokers, which never goes back.
+
+        Do what was due before it, step by step: after a pause of the process, a broker for which
+        time has jumped would take the others for dead.
+        """
+        while self._now < (due := self._cluster.deadline) <= now:
+            self._now = due
+            self._cluster.tick(due)
         self._now = max(self._now, now)
         return self._now
 
