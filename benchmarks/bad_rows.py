@@ -202,7 +202,7 @@ def _compare_jobs(
     rows_of: Callable[..., DataFrame],
     options: Mapping[str, str],
 ) -> None:
-    """Measure what Spark takes to write clean rows, and rows of which 1 % are bad."""
+    """Measure how long Spark takes to write clean rows, and rows with 1 % bad ones."""
     frames = {
         rows: rows_of(setting, has_bad_rows=rows is Rows.BAD).persist()
         for rows in (Rows.CLEAN, Rows.BAD)

@@ -67,7 +67,7 @@ async def work(bootstrap_servers: str, done: set[int], all_done: asyncio.Event) 
 
 
 async def share_work(bootstrap_servers: str) -> None:
-    """Do all jobs in three tasks, each of which is a member of the group."""
+    """Do all jobs in three tasks, each a member of the group."""
     done: set[int] = set()
     all_done = asyncio.Event()
     workers = [asyncio.create_task(work(bootstrap_servers, done, all_done)) for _ in range(3)]

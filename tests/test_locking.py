@@ -18,7 +18,7 @@ SOURCES = {
 
 
 def test_with_takes_only_locks_of_the_c_library(monkeypatch):
-    """Every module follows the rule, but for the exemptions, each of which is needed."""
+    """Every module follows the rule except for the exemptions, and each exemption is needed."""
     assert SOURCES
     exempt = sorted(EXEMPT)
     monkeypatch.setattr(lock_rules, "EXEMPT", {})

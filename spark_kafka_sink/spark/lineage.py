@@ -50,8 +50,8 @@ _MOST_WAITING: Final = 100
 _IDLE_SECONDS: Final = 10.0
 #: How many reads without a write are kept.
 _MOST_KEPT: Final = 50
-#: Of how many streams and runs something is kept: more than run side by side. A stream of which
-#: nothing is known any more would start again with each micro-batch.
+#: How many streams and runs are remembered: more than run side by side. A stream that was forgotten
+#: would send START again with each micro-batch.
 _MOST_STREAMS: Final = 1000
 #: How long before the start of a micro-batch Spark may have planned what it reads, in seconds.
 _PLANNED_SECONDS: Final = 60.0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import threading
-import warnings
 
 import pytest
 
@@ -20,6 +18,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support import leaks
+from tests.support.forked import call_in_fork
 from tests.support.producer.on_loop import aio_producer, on_loop, until, until_injected
 from tests.support.producer.sending import LONG_LINGER, values_of
 
@@ -172,22 +171,13 @@ def test_a_forked_process_is_refused(broker):
     async def main() -> None:
         async with aio_producer(broker) as producer:
             await producer.send("one", b"v")
-            read_end, write_end = os.pipe()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                child = os.fork()
-            if child == 0:
-                try:
+
+            def refused() -> str:
+                with pytest.raises(ProducerClosedError) as caught:
                     producer.send_nowait("one", b"v")
-                except ProducerClosedError as error:
-                    os.write(write_end, str(error).encode())
-                finally:
-                    os._exit(0)
-            os.close(write_end)
-            said = os.read(read_end, 1_000)
-            os.close(read_end)
-            await asyncio.to_thread(os.waitpid, child, 0)
-            assert b"created by another process" in said
+                return str(caught.value)
+
+            assert "created by another process" in call_in_fork(refused)
 
     on_loop(main)
 

@@ -193,7 +193,7 @@ def test_a_cancelled_block_leaves_the_group(broker, protocol):
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_cancelled_close_does_not_wait_for_its_time(broker, protocol, monkeypatch):
-    """Whoever cancels it waits a moment for a group that does not answer, and not for ever."""
+    """A cancelled close waits only a moment for a group that does not answer."""
     monkeypatch.setattr(polls, "_LAST_SECONDS", 0.05)
     leaves = ApiKey.LEAVE_GROUP if protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import pickle
 import threading
-import warnings
 
 import pytest
 
@@ -27,6 +25,7 @@ from tests.support.consumer.aio_consuming import (
 )
 from tests.support.consumer.embedded_consuming import GROUP, PATIENCE, tp
 from tests.support.consumer.reading import fill, numbered
+from tests.support.forked import call_in_fork
 from tests.support.producer.on_loop import on_loop, until
 
 
@@ -187,22 +186,13 @@ def test_a_forked_process_is_refused(broker):
         async with aio_consuming(broker) as consumer:
             consumer.assign([tp()])
             await take(consumer, 3)
-            read_end, write_end = os.pipe()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                child = os.fork()
-            if child == 0:
-                try:
+
+            def refused() -> str:
+                with pytest.raises(IllegalStateError) as caught:
                     consumer.assignment()
-                except IllegalStateError as error:
-                    os.write(write_end, str(error).encode())
-                finally:
-                    os._exit(0)
-            os.close(write_end)
-            said = os.read(read_end, 1_000)
-            os.close(read_end)
-            await asyncio.to_thread(os.waitpid, child, 0)
-            assert b"created in another process" in said
+                return str(caught.value)
+
+            assert "created in another process" in call_in_fork(refused)
 
     on_loop(main)
 

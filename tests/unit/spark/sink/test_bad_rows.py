@@ -368,7 +368,7 @@ def test_a_topic_that_does_not_exist_is_waited_for_once(broker):
 
 
 def test_a_row_for_the_topic_of_the_dead_letters_is_bad(broker):
-    """No row but a dead letter is written to dlqTopic, where nobody could tell them apart."""
+    """Only dead letters are written to dlqTopic, since other rows could not be told from them."""
     table = table_of(["a", "b"], topic=pa.array(["orders", DLQ]))
     written = write(broker, table)
     assert (1, (("topic", 1),)) == (written.rows, written.bad_rows.counts)
