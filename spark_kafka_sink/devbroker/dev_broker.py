@@ -169,11 +169,19 @@ class DevBroker:
     def kill(self, node_id: int) -> None:
         """End one of several brokers without notice, as SIGKILL does; `start` starts it again.
 
-        The others notice when its session has ended, after 9 seconds as in Kafka, and so does a
-        new process of broker `node_id` that is started before that. Raises KafkaError if it is not
-        running, or the only broker.
+        The others notice when its session has ended (`broker_session_timeout_ms`, 9 seconds as in
+        Kafka), and so does a new process of broker `node_id` that is started before that. Raises
+        KafkaError if it is not running, or the only broker.
         """
         self._thread.wait_for(lambda: self._server.kill_broker(node_id))
+
+    def wipe(self, node_id: int) -> None:
+        """Delete the logs of a broker that was stopped or killed, as the loss of its disk does.
+
+        When it starts again it fetches everything from the leaders; what only it had is lost.
+        Raises KafkaError if broker `node_id` is running, or the only broker.
+        """
+        self._do(lambda: self._server.wipe_broker(node_id))
 
     def cut(self, first: int, second: int) -> None:
         """Drop all messages between two brokers until `heal`; clients still reach both.
@@ -276,6 +284,24 @@ class DevBroker:
         """
         cluster = self._server.cluster
         return self._do(lambda: cluster.leader(TopicPartition(topic, partition)))
+
+    def isr(self, topic: str, partition: int = 0) -> list[int]:
+        """Return the in-sync replicas of a partition of a topic: ids of brokers, ascending.
+
+        Raises RefusedError if there is no such partition.
+        """
+        cluster = self._server.cluster
+        return self._do(lambda: cluster.isr(TopicPartition(topic, partition)))
+
+    def end_offsets(self, topic: str, partition: int = 0) -> dict[int, int]:
+        """Return where each replica of a partition of a topic ends, by the ids of the brokers.
+
+        That is the offset of the next record, whether or not the others have the last one, too
+        (log end offset). Brokers that do not run are left out. Raises RefusedError if there is no
+        such partition.
+        """
+        cluster = self._server.cluster
+        return self._do(lambda: cluster.end_offsets(TopicPartition(topic, partition)))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make broker `node_id` the leader of a partition of a topic, in a new leader epoch.

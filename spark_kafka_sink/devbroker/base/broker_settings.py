@@ -98,6 +98,7 @@ class BrokerSettings:
     """The settings of a broker and its cluster.
 
     Times are in milliseconds, sizes in bytes. `DevBroker` also accepts each field as a keyword.
+    Raises ConfigError if a time of the replication is below 10 ms.
 
     >>> settings = BrokerSettings(num_partitions=6, auto_create_topics=False)
     >>> with DevBroker(settings=settings) as broker:
@@ -123,6 +124,18 @@ class BrokerSettings:
     #: About how many bytes of memory all fetch sessions of a broker may take, at 500 bytes a
     #: partition. Kafka counts only sessions.
     fetch_session_cache_max_bytes: int = 64 * 1024 * 1024
+    #: How long a broker of several may be silent until the controller takes it for dead, and others
+    #: lead in its place (broker.session.timeout.ms).
+    broker_session_timeout_ms: int = 9_000
+    #: How often it sends a heartbeat (broker.heartbeat.interval.ms); with a shorter session, three
+    #: times in each.
+    broker_heartbeat_interval_ms: int = 2_000
+    #: How long a controller may be without a majority of the brokers until another takes over
+    #: (controller.quorum.fetch.timeout.ms).
+    controller_quorum_fetch_timeout_ms: int = 2_000
+    #: How long a follower may stay behind its leader until it is not in sync any more
+    #: (replica.lag.time.max.ms).
+    replica_lag_time_max_ms: int = 30_000
     #: The rack of each broker (broker.rack), by ascending id; empty if the brokers have none.
     racks: tuple[str, ...] = ()
     #: Whether a leader sends consumers to a follower in their rack (RackAwareReplicaSelector as
@@ -206,6 +219,21 @@ class BrokerSettings:
     #: Maximum characters of metadata stored with an offset (offset.metadata.max.bytes).
     offset_metadata_max_bytes: int = 4096
 
+    def __post_init__(self) -> None:
+        for name in _TIMES_OF_REPLICATION:
+            if getattr(self, name) < _SHORTEST_MS:
+                raise ConfigError(f"{name} must be at least {_SHORTEST_MS}")
+
+
+#: With shorter ones, brokers would do nothing but keep their sessions alive.
+_SHORTEST_MS = 10
+_TIMES_OF_REPLICATION = (
+    "broker_session_timeout_ms",
+    "broker_heartbeat_interval_ms",
+    "controller_quorum_fetch_timeout_ms",
+    "replica_lag_time_max_ms",
+)
+
 
 class SettingChanges(TypedDict, total=False):
     """The fields of `BrokerSettings` as keyword arguments, for type checkers."""
@@ -218,6 +246,10 @@ class SettingChanges(TypedDict, total=False):
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     fetch_session_cache_max_bytes: int
+    broker_session_timeout_ms: int
+    broker_heartbeat_interval_ms: int
+    controller_quorum_fetch_timeout_ms: int
+    replica_lag_time_max_ms: int
     racks: tuple[str, ...]
     rack_aware_replica_selector: bool
     connection_limits: ConnectionLimits

@@ -102,6 +102,12 @@ SERVER_CONFIGS: Final[dict[str, ServerConfig]] = {
             *_rows(
                 ConfigType.INT,
                 {
+                    "broker.heartbeat.interval.ms": ("broker_heartbeat_interval_ms", "2000"),
+                    "broker.session.timeout.ms": ("broker_session_timeout_ms", "9000"),
+                    "controller.quorum.fetch.timeout.ms": (
+                        "controller_quorum_fetch_timeout_ms",
+                        "2000",
+                    ),
                     "default.replication.factor": ("default_replication_factor", "1"),
                     "fetch.max.bytes": ("fetch_max_bytes", "57671680"),
                     "group.consumer.assignment.interval.ms": (
@@ -151,7 +157,10 @@ SERVER_CONFIGS: Final[dict[str, ServerConfig]] = {
             ),
             *_rows(
                 ConfigType.LONG,
-                {"connections.max.idle.ms": ("connections_max_idle_ms", "600000")},
+                {
+                    "connections.max.idle.ms": ("connections_max_idle_ms", "600000"),
+                    "replica.lag.time.max.ms": ("replica_lag_time_max_ms", "30000"),
+                },
             ),
             *(
                 ServerConfig(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.brokers.replicated_cluster import ReplicatedCluster
     from spark_kafka_sink.devbroker.log.data_directory import DataDirectory
+    from spark_kafka_sink.model import TopicPartition
 
 
 class SingleBroker(ClusterState):
@@ -46,6 +47,20 @@ class SingleBroker(ClusterState):
         """Raise KafkaError: no other broker could take over."""
         del node_id, now
         raise _needs_several("kill")
+
+    def wipe_broker(self, node_id: int) -> None:
+        """Raise KafkaError: there is no other replica."""
+        del node_id
+        raise _needs_several("wipe")
+
+    def isr(self, topic_partition: TopicPartition) -> list[int]:
+        """Return the in-sync replicas of a partition. Raises RefusedError."""
+        return sorted(self.partition(topic_partition).leadership.isr)
+
+    def end_offsets(self, topic_partition: TopicPartition) -> dict[int, int]:
+        """Return where the log of each replica ends, by broker. Raises RefusedError."""
+        end_offset = self.log(topic_partition).log_end_offset
+        return dict.fromkeys(self.partition(topic_partition).replicas, end_offset)
 
     def cut(self, first: int, second: int) -> None:
         """Raise KafkaError: there is no link."""

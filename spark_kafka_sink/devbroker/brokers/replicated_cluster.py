@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,10 +25,15 @@ from spark_kafka_sink.devbroker.cluster.cluster_state import coordinates
 from spark_kafka_sink.devbroker.cluster.cluster_store import ClusterStore
 from spark_kafka_sink.devbroker.controller.replication_control import ControllerSettings
 from spark_kafka_sink.devbroker.lifecycle.broker_cluster import BrokerCluster
-from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import BrokerIdentity, BrokerState
+from spark_kafka_sink.devbroker.lifecycle.broker_lifecycle import (
+    BrokerIdentity,
+    BrokerState,
+    LifecycleSettings,
+)
 from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode, NodeSettings
 from spark_kafka_sink.devbroker.log.data_directory import DataDirectory, MetaProperties
 from spark_kafka_sink.devbroker.metadata.envelope import ForwardedRequest
+from spark_kafka_sink.devbroker.metadata.metadata_fetcher import MetadataFetchSettings
 from spark_kafka_sink.devbroker.metadata.quorum import MetadataQuorum
 from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
 from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
@@ -55,11 +61,48 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.broker_registration import Listener
     from spark_kafka_sink.protocol.schema import AnyRequest
 
-#: How far the time of the brokers may be moved ahead: enough for a new controller.
-_MOST_HURRY: Final = 3.0
-#: Longer than the session of a broker and the lease of a controller together.
-_TIME_TO_START: Final = 12.0
+#: More time than brokers need for anything that is due.
+_MARGIN: Final = 1.0
+#: Kafka's default of replica.fetch.wait.max.ms, in seconds.
+_FETCH_WAIT: Final = ReplicationSettings().replica_fetch_wait_max
 _DEFAULT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Times:
+    """The times of the replication, in seconds.
+
+    Each depends on a setting. What must happen several times within it happens as often as in
+    Kafka, or more often if the setting is short.
+    """
+
+    #: How long a controller keeps its lease without a majority.
+    lease: float
+    lifecycle: LifecycleSettings
+    metadata: MetadataFetchSettings
+    #: After which time a follower is out of sync.
+    lag: float
+
+    @classmethod
+    def of(cls, settings: BrokerSettings) -> _Times:
+        """Return the times by the settings of brokers."""
+        session_timeout = settings.broker_session_timeout_ms / 1000
+        lease = settings.controller_quorum_fetch_timeout_ms / 1000
+        usual = MetadataFetchSettings()
+        return cls(
+            lease=lease,
+            lifecycle=LifecycleSettings(
+                session_timeout=session_timeout,
+                heartbeat_interval=min(
+                    settings.broker_heartbeat_interval_ms / 1000, session_timeout / 3
+                ),
+            ),
+            metadata=MetadataFetchSettings(
+                max_wait=min(usual.max_wait, lease / 4),
+                request_timeout=min(usual.request_timeout, lease),
+            ),
+            lag=settings.replica_lag_time_max_ms / 1000,
+        )
 
 
 class _InOrder(random.Random):
@@ -88,7 +131,8 @@ class ReplicatedCluster:
         self._now = 0.0
         #: The replicas that lag because a test wants it.
         self._paused: set[tuple[TopicIdPartition, int]] = set()
-        self._quorum = MetadataQuorum()
+        self._times = _Times.of(settings)
+        self._quorum = MetadataQuorum(lease=self._times.lease)
         self._cluster = BrokerCluster(self._quorum)
         self._logs: dict[int, BrokerLogs] = {}
         if data_dir is None:
@@ -127,7 +171,8 @@ class ReplicatedCluster:
     def open(self, now: float) -> None:
         """Open the data directory, if there is one. Raises OSError, ConfigError."""
         # In the past, so that the brokers have the time in which the sessions of killed ones end.
-        self._now = max(self._now, now - _TIME_TO_START)
+        session_timeout = self._times.lifecycle.session_timeout
+        self._now = max(self._now, now - session_timeout - self._times.lease - _MARGIN)
         if self._path is None:
             return
         data = DataDirectory(self._path)
@@ -139,7 +184,7 @@ class ReplicatedCluster:
                 _check_replicated(data, stored)
                 self._store.load(stored)
             self._store.data = data
-            self._quorum = MetadataQuorum(store=data.metadata_log())
+            self._quorum = MetadataQuorum(lease=self._times.lease, store=data.metadata_log())
             self._cluster = BrokerCluster(self._quorum)
             self._logs = {node_id: self._new_logs(node_id) for node_id in self.node_ids}
         except BaseException:
@@ -198,12 +243,17 @@ class ReplicatedCluster:
             rng=_InOrder(),
             settings=NodeSettings(
                 controller=ControllerSettings(
+                    broker_session_timeout=self._times.lifecycle.session_timeout,
                     restarts_at_once=True,
                     num_partitions=settings.num_partitions,
                     default_replication_factor=settings.default_replication_factor,
                     topic_defaults=settings.topic_defaults,
                 ),
+                lifecycle=self._times.lifecycle,
+                metadata=self._times.metadata,
                 replication=ReplicationSettings(
+                    replica_lag_time_max=self._times.lag,
+                    replica_fetch_wait_max=min(_FETCH_WAIT, self._times.lag / 2),
                     serves_consumers=settings.rack_aware_replica_selector,
                     interrupts_fetches=True,
                 ),
@@ -252,6 +302,12 @@ class ReplicatedCluster:
         self._cluster.kill(node_id, self._time(now))
         self._by_id[node_id].stop()
         self._logs[node_id].abandon()
+
+    def wipe_broker(self, node_id: int) -> None:
+        """Delete the logs of a broker that does not run. Raises OSError."""
+        if self._store.data is not None:
+            self._store.data.delete_broker(node_id)
+        self._logs[node_id] = self._new_logs(node_id)
 
     def _has_controller(self) -> bool:
         nodes = self._cluster.nodes
@@ -303,7 +359,8 @@ class ReplicatedCluster:
 
     def _hurry(self, is_done: Callable[[], bool], now: float) -> None:
         """Move the time of the brokers ahead until something is done."""
-        end = max(self._now, now) + _MOST_HURRY
+        # Enough for a new controller.
+        end = max(self._now, now) + self._times.lease + _MARGIN
         while not is_done():
             due = max(self._now, self._cluster.deadline)
             if due > end:
@@ -401,6 +458,20 @@ class ReplicatedCluster:
         """
         self._key(topic_partition)
         return self._view.leader(topic_partition)
+
+    def isr(self, topic_partition: TopicPartition) -> list[int]:
+        """Return the in-sync replicas of a partition, in ascending order. Raises RefusedError."""
+        self._key(topic_partition)
+        return sorted(self._view.partition(topic_partition).leadership.isr)
+
+    def end_offsets(self, topic_partition: TopicPartition) -> dict[int, int]:
+        """Return where the log of each running replica ends, by broker. Raises RefusedError."""
+        key = self._key(topic_partition)
+        logs = {
+            node_id: self._cluster.nodes[node_id].replicas.log(key)
+            for node_id in sorted(self._cluster.nodes)
+        }
+        return {node_id: log.log_end_offset for node_id, log in logs.items() if log is not None}
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog:
         """Return the log of the leader, or else of any running replica. Raises RefusedError."""

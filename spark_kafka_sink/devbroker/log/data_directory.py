@@ -41,6 +41,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -381,6 +382,11 @@ class DataDirectory:
     def broker_path(self, node_id: int) -> Path:
         """Return the path of a broker's directory in that of a cluster that replicates."""
         return self.path / _BROKERS / str(node_id)
+
+    def delete_broker(self, node_id: int) -> None:
+        """Delete the directory of a broker that does not run, if there is one. Raises OSError."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.broker_path(node_id))
 
     # Logs.
 

@@ -226,6 +226,12 @@ class ClusterServer:
         self.changed()
         await self._servers.pop(node_id).close()
 
+    def wipe_broker(self, node_id: int) -> None:
+        """Delete what a stopped broker has stored. Raises KafkaError, OSError."""
+        if self.broker(node_id).node_id in self._servers:
+            raise KafkaError(f"broker {node_id} is running: stop or kill it first")
+        self.cluster.wipe_broker(node_id)
+
     async def close(self) -> None:
         """Close all ports.
 

@@ -10,9 +10,10 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker.__main__ import main, parser
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
-from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.model import Node
 
 
@@ -164,3 +165,29 @@ def test_an_ipv6_address_is_in_brackets_before_its_port(host, expected):
     assert f"{expected.partition(',')[0]} (id 1)" == str(Node(1, host, 9092))
     config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
     assert expected == ",".join(str(Node(-1, *address)) for address in config.bootstrap_servers)
+
+
+def test_times_of_the_replication_are_not_too_short():
+    """A session of 0 ms would keep the brokers busy with heartbeats alone."""
+    with pytest.raises(ConfigError, match="broker_session_timeout_ms must be at least 10"):
+        BrokerSettings(broker_session_timeout_ms=0)
+    with pytest.raises(ConfigError, match="replica_lag_time_max_ms"):
+        DevBroker(brokers=3, configs={"replica.lag.time.max.ms": "9"})
+
+
+def test_a_running_broker_is_not_wiped():
+    """The disk of a process cannot be taken away, nor that of the only broker."""
+    with DevBroker(brokers=3) as cluster, pytest.raises(KafkaError, match="stop or kill it first"):
+        cluster.wipe(1)
+    with DevBroker() as broker:
+        broker.stop(1)
+        with pytest.raises(KafkaError, match="needs several brokers"):
+            broker.wipe(1)
+
+
+def test_replicas_are_those_of_a_single_broker_too(devbroker):
+    """One broker is the in-sync replica, and its log has one end."""
+    devbroker.create_topic("t", partitions=2)
+    assert ([1], {1: 0}) == (devbroker.isr("t", 1), devbroker.end_offsets("t", 1))
+    with pytest.raises(RefusedError):
+        devbroker.isr("t", 2)

@@ -52,3 +52,18 @@ def test_a_killed_broker_is_missed_after_a_pause(cluster):
         leaders,
         [sorted(partition.isr) for partition in image.partitions()],
     )
+
+
+def test_a_short_session_ends_early():
+    """Others lead once the session has ended, and a new controller takes over as quickly."""
+    settings = BrokerSettings(broker_session_timeout_ms=100, controller_quorum_fetch_timeout_ms=100)
+    cluster = ReplicatedCluster(settings, NODES)
+    cluster.open(0.0)
+    cluster.start(NODES, 0.0)
+    cluster.create_topic("t", partitions=1, replication_factor=len(NODES))
+    cluster.run_due(10.0)
+    assert 1 == cluster.leader(TopicPartition("t", 0)) == cluster._quorum.controller_id
+    cluster.kill_broker(1, 10.0)
+    cluster.run_due(10.5)
+    assert 2 == cluster.leader(TopicPartition("t", 0))
+    cluster.close(11.0)
