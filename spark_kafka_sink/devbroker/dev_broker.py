@@ -175,6 +175,24 @@ class DevBroker:
         """
         self._thread.wait_for(lambda: self._server.kill_broker(node_id))
 
+    def pause(self, node_id: int) -> None:
+        """Make one of several brokers do nothing until `resume`, as SIGSTOP does.
+
+        Its connections remain open, and clients and other brokers wait for its responses. When its
+        session has ended, as after `kill`, others lead in its place. Raises KafkaError if broker
+        `node_id` is not running, or the only broker.
+        """
+        self._do(lambda: self._server.pause_broker(node_id))
+
+    def resume(self, node_id: int) -> None:
+        """Continue a paused broker where it was.
+
+        It handles what clients have sent in the meantime and, if others lead now, does not know it
+        yet: a write with acks=1 that waited for it may be confirmed and then lost. Raises
+        KafkaError if broker `node_id` is not paused.
+        """
+        self._do(lambda: self._server.resume_broker(node_id))
+
     def wipe(self, node_id: int) -> None:
         """Delete the logs of a broker that was stopped or killed, as the loss of its disk does.
 
@@ -411,8 +429,9 @@ class DevBroker:
         """
 
         def call() -> T:
-            node_ids = self._server.running_ids or [self._first_node_id]
-            return function(self._server.broker(min(node_ids)))
+            states = self._server.states
+            running = [node_id for node_id, state in states.items() if state == "running"]
+            return function(self._server.broker(min(running, default=self._first_node_id)))
 
         return self._do(call)
 
@@ -447,10 +466,9 @@ class DevBroker:
             ]
 
         count, rows = self._do(overview)
-        running = self._thread.call(lambda: self._server.running_ids)
+        states = self._thread.call(lambda: self._server.states)
         brokers = [
-            (str(node_id), address, "running" if node_id in running else "stopped")
-            for node_id, address in self.addresses.items()
+            (str(node_id), address, states[node_id]) for node_id, address in self.addresses.items()
         ]
         return display.block(
             title,

@@ -48,6 +48,16 @@ class SingleBroker(ClusterState):
         del node_id, now
         raise _needs_several("kill")
 
+    def pause_broker(self, node_id: int, now: float) -> None:
+        """Raise KafkaError: no other broker could take over."""
+        del node_id, now
+        raise _needs_several("pause")
+
+    def resume_broker(self, node_id: int, now: float) -> None:
+        """Raise KafkaError: the broker cannot be paused."""
+        del node_id, now
+        raise _needs_several("resume")
+
     def wipe_broker(self, node_id: int) -> None:
         """Raise KafkaError: there is no other replica."""
         del node_id

@@ -163,8 +163,8 @@ class ReplicatedCluster:
 
     @property
     def running(self) -> list[int]:
-        """The brokers whose processes run."""
-        return list(self._cluster.nodes)
+        """The brokers whose processes run and are not paused."""
+        return list(self._cluster.awake)
 
     # Storage.
 
@@ -194,6 +194,8 @@ class ReplicatedCluster:
 
     def close(self, now: float) -> None:
         """End all brokers in order, and close the data directory. Raises OSError."""
+        for node_id in self._cluster.nodes.keys() - self._cluster.awake:
+            self.resume_broker(node_id, now)
         for node_id in self.running:
             self.begin_stop(node_id, now)
             self.stop_broker(node_id, now)
@@ -269,7 +271,7 @@ class ReplicatedCluster:
     def _is_ready(self, node_id: int) -> bool:
         node = self._cluster.nodes[node_id]
         return node.lifecycle.state is BrokerState.RUNNING and all(
-            each.image.is_active(node_id) for each in self._cluster.nodes.values()
+            each.image.is_active(node_id) for each in self._cluster.awake.values()
         )
 
     def _is_in_sync(self, node_id: int) -> bool:
@@ -278,7 +280,7 @@ class ReplicatedCluster:
             node_id in each.isr
             for each in self._cluster.nodes[node_id].image.partitions()
             if node_id in each.replicas
-            and each.leader in self._cluster.nodes
+            and each.leader in self._cluster.awake
             and (each.id, node_id) not in self._paused
         )
 
@@ -303,6 +305,15 @@ class ReplicatedCluster:
         self._by_id[node_id].stop()
         self._logs[node_id].abandon()
 
+    def pause_broker(self, node_id: int, now: float) -> None:
+        """Make the process of a broker do nothing until `resume_broker`."""
+        self._time(now)
+        self._cluster.pause(node_id)
+
+    def resume_broker(self, node_id: int, now: float) -> None:
+        """Continue the process of a broker, with the next `run_due`."""
+        self._cluster.resume(node_id, self._time(now))
+
     def wipe_broker(self, node_id: int) -> None:
         """Delete the logs of a broker that does not run. Raises OSError."""
         if self._store.data is not None:
@@ -310,7 +321,7 @@ class ReplicatedCluster:
         self._logs[node_id] = self._new_logs(node_id)
 
     def _has_controller(self) -> bool:
-        nodes = self._cluster.nodes
+        nodes = self._cluster.awake
         return any(node.controller.controller.is_active for node in nodes.values()) and all(
             node.controller_id in nodes for node in nodes.values()
         )
@@ -320,13 +331,14 @@ class ReplicatedCluster:
     @property
     def next_deadline(self) -> float | None:
         """When `run_due` must be called, in seconds since 1970; None for never."""
-        due = min([self._cluster.deadline, *(broker.deadline for broker in self.brokers)])
+        brokers = map(self._by_id.__getitem__, self.running)
+        due = min([self._cluster.deadline, *(broker.deadline for broker in brokers)])
         return None if due == NEVER else due
 
     def run_due(self, now: float) -> None:
         """Do what is due by `now`."""
-        for broker in self.brokers:
-            broker.tick(now)
+        for node_id in self.running:
+            self._by_id[node_id].tick(now)
         self._cluster.tick(self._time(now))
         for node_id in self.running:
             self._collect(node_id, now)
@@ -351,7 +363,7 @@ class ReplicatedCluster:
         return self._now
 
     def _collect(self, node_id: int, now: float) -> None:
-        if node_id in self._cluster.nodes:
+        if node_id in self._cluster.awake:
             self._cluster.collect(node_id, self._time(now))
 
     def _advertise(self, node_id: int, listeners: tuple[Listener, ...]) -> None:

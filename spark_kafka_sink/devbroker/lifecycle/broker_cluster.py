@@ -2,8 +2,9 @@
 
 Messages arrive at once and in order, unless their link is slow or cut: a cut link loses them
 silently, as a firewall does. A broker that does not run refuses them, as a closed port does; what
-its clients have asked is answered with None, which stands for a closed connection. So tests decide
-what fails, and a cluster without faults needs no time for its messages.
+its clients have asked is answered with None, which stands for a closed connection. Messages to a
+broker that is paused wait, as in the buffers of its sockets. So tests decide what fails, and a
+cluster without faults needs no time for its messages.
 
 No IO and no clock: the owner calls `tick` when `deadline` is due. Times are in seconds.
 """
@@ -63,8 +64,10 @@ class BrokerCluster:
     def __init__(self, quorum: MetadataQuorum) -> None:
         """Begin without brokers; `quorum` is theirs."""
         self.quorum = quorum
-        #: The running brokers by id.
+        #: The running brokers by id, also those that are paused.
         self.nodes: dict[int, BrokerNode] = {}
+        #: The messages that wait for each broker that is paused.
+        self._held: dict[int, list[_Sent]] = {}
         self._cuts: set[frozenset[int]] = set()
         self._delays: dict[frozenset[int], float] = {}
         self._arrived: deque[_Sent] = deque()
@@ -73,10 +76,15 @@ class BrokerCluster:
         self._asked: dict[int, _Asked] = {}
 
     @property
+    def awake(self) -> dict[int, BrokerNode]:
+        """The running brokers by id, without those that are paused."""
+        return {node_id: node for node_id, node in self.nodes.items() if node_id not in self._held}
+
+    @property
     def deadline(self) -> float:
         """When `tick` must be called at the latest."""
         return min(
-            min((node.deadline for node in self.nodes.values()), default=NEVER),
+            min((node.deadline for node in self.awake.values()), default=NEVER),
             self._on_their_way[0][0] if self._on_their_way else NEVER,
         )
 
@@ -93,11 +101,21 @@ class BrokerCluster:
         """End the process of a broker at once; its logs remain."""
         del self.nodes[node_id]
         self.quorum.stop(node_id)
+        self._arrived += self._held.pop(node_id, [])
         for number, asked in list(self._asked.items()):
             if asked.node_id == node_id:
                 del self._asked[number]
                 asked.on_response(None)
         self._deliver(now)
+
+    def pause(self, node_id: int) -> None:
+        """Make a broker do nothing until `resume`, as SIGSTOP does."""
+        self._held.setdefault(node_id, [])
+
+    def resume(self, node_id: int, now: float) -> None:
+        """Continue a broker that is paused, with the next `tick`: clients may come before that."""
+        for sent in self._held.pop(node_id, []):
+            heapq.heappush(self._on_their_way, (now, next(self._numbers), sent))
 
     def shut_down(self, node_id: int, now: float) -> None:
         """Begin a controlled shutdown; once the node `may_stop`, its owner calls `stop`."""
@@ -154,7 +172,7 @@ class BrokerCluster:
 
         Raises RefusedError with NOT_CONTROLLER while none is active, and whatever `change` raises.
         """
-        for node in self.nodes.values():
+        for node in self.awake.values():
             if node.controller.controller.is_active:
                 self._send(node.control(change, now), now)
                 self._deliver(now)
@@ -170,7 +188,7 @@ class BrokerCluster:
         """Do what is due, at all brokers."""
         while self._on_their_way and self._on_their_way[0][0] <= now:
             self._arrived.append(heapq.heappop(self._on_their_way)[2])
-        for node in list(self.nodes.values()):
+        for node in self.awake.values():
             if node.deadline <= now:
                 self._send(node.tick(now), now)
         self._deliver(now)
@@ -196,6 +214,9 @@ class BrokerCluster:
             elif _link(envelope) in self._cuts:
                 continue
             elif receiver is not None and receiver is self.nodes.get(envelope.receiver):
+                if envelope.receiver in self._held:
+                    self._held[envelope.receiver].append(_Sent(envelope, receiver))
+                    continue
                 self._send(receiver.handle(envelope, now), now)
             else:
                 self._refuse(envelope, now)

@@ -85,6 +85,14 @@ class AcceptedConnection(asyncio.BaseProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def pause(self) -> None:
+        """Read and handle nothing more until `resume`."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Continue with what the client has sent in the meantime."""
+        raise NotImplementedError
+
     @property
     def _is_working(self) -> bool:
         """Whether what the client waits for takes its time here."""
@@ -124,6 +132,8 @@ class Acceptor:
         self._drained.set()
         self._open: list[OpenListener] = []
         self._accepting: set[asyncio.Task[None]] = set()
+        #: Whether clients have to wait, as for a process that is stopped by SIGSTOP.
+        self.is_paused = False
         self._next_connection_id = 1
         #: Connections by the client's address, TLS handshakes included.
         self._clients: Counter[str] = Counter()
@@ -151,6 +161,21 @@ class Acceptor:
         for opened in self._open:
             self._listen(opened)
 
+    def pause(self) -> None:
+        """Accept, read and answer nothing until `resume`; all connections remain open."""
+        self.is_paused = True
+        for opened in self._open:
+            self.loop.remove_reader(opened.socket)
+        for connection in self._connections:
+            connection.pause()
+
+    def resume(self) -> None:
+        """Continue after `pause`, with the clients that wait."""
+        self.is_paused = False
+        self.accept()
+        for connection in list(self._connections):
+            connection.resume()
+
     async def close(self) -> None:
         """Stop listening, abort every connection, and wait until all are closed."""
         self._close_listeners()
@@ -166,6 +191,8 @@ class Acceptor:
         """Add a connection."""
         self._connections.add(connection)
         self._drained.clear()
+        if self.is_paused:
+            connection.pause()
 
     def disconnected(self, connection: AcceptedConnection) -> None:
         """Remove a connection."""
@@ -181,7 +208,7 @@ class Acceptor:
             opened.socket.close()
 
     def _listen(self, opened: OpenListener) -> None:
-        if opened in self._open:
+        if opened in self._open and not self.is_paused:
             self.loop.add_reader(opened.socket, self._accept, opened)
 
     def _accept(self, opened: OpenListener) -> None:

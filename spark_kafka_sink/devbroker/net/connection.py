@@ -16,6 +16,8 @@
   be small. A client that fails is informed after a delay, and then the connection is closed.
 - Faults are decided in one place, `Connection._decide`, before the broker handles the request.
   `_act` replaces the handling, `_answer` changes the response.
+- While the broker is paused, nothing is read, handled or sent. What would have been done in this
+  time is done when it is resumed.
 
 `server` plugs connections into the event loop.
 """
@@ -151,6 +153,9 @@ class Connection(AcceptedConnection):
         self._certified = ANONYMOUS
         self._eof = False
         self._closing = False
+        #: Whether the broker is paused, and has missed a call of `wake` since.
+        self._is_paused = False
+        self._missed_wake = False
         #: Ends a period in which the connection is muted.
         self._unmute: asyncio.TimerHandle | None = None
 
@@ -236,6 +241,9 @@ class Connection(AcceptedConnection):
         waiting = self._waiting
         if waiting is None:
             return
+        if self._is_paused:
+            self._missed_wake = True
+            return
         self._stop_waiting()
         if waiting.response is None:
             self._guarded(lambda: self._handle(waiting))
@@ -243,14 +251,31 @@ class Connection(AcceptedConnection):
             self._send(waiting.header, waiting.response)
         self._advance()
 
+    def pause(self) -> None:
+        """Read, handle and send nothing until `resume`."""
+        self._is_paused = True
+        if self._transport is not None and not self._read_paused:
+            self._transport.pause_reading()
+            self._read_paused = True
+
+    def resume(self) -> None:
+        """Continue after `pause`."""
+        self._is_paused = False
+        missed, self._missed_wake = self._missed_wake, False
+        if missed:
+            self.wake()
+        self._advance()
+
     @property
     def _is_working(self) -> bool:
-        return self._waiting is not None or self._awaits_turn
+        return self._waiting is not None or self._awaits_turn or self._is_paused
 
     # Requests.
 
     def _advance(self, *, has_turn: bool = False) -> None:
         """Write what is possible now, and handle the next request, or wait for a turn to do so."""
+        if self._is_paused:
+            return
         self._guarded(lambda: self._handle_frames(has_turn=has_turn))
         if self._transport is None:
             return
@@ -559,7 +584,12 @@ class Connection(AcceptedConnection):
         """Write as much as the client reads: large buffers as they are, small ones joined."""
         if self._eof and self._listener.tls is not None:
             self._outgoing.clear()
-        while self._outgoing and self._transport is not None and not self._write_paused:
+        while (
+            self._outgoing
+            and self._transport is not None
+            and not self._write_paused
+            and not self._is_paused
+        ):
             joined: list[Buffer] = []
             size = 0
             while self._outgoing and size + len(self._outgoing[0]) <= _JOIN_BELOW_BYTES:

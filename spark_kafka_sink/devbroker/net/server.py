@@ -108,9 +108,15 @@ class ClusterServer:
         return list(self._brokers)
 
     @property
-    def running_ids(self) -> list[int]:
-        """The ids of the brokers that listen."""
-        return list(self._servers)
+    def states(self) -> dict[int, str]:
+        """Whether each broker is running, paused or stopped, by id."""
+        return {node_id: self._state(node_id) for node_id in self._brokers}
+
+    def _state(self, node_id: int) -> str:
+        server = self._servers.get(self.broker(node_id).node_id)
+        if server is None:
+            return "stopped"
+        return "paused" if server.is_paused else "running"
 
     def addresses(self, listener: str) -> dict[int, str]:
         """Return the address of a listener, host:port, at each broker; stopped brokers included.
@@ -206,7 +212,9 @@ class ClusterServer:
 
         Raises KafkaError if it is not running, and OSError.
         """
-        server = self._servers.pop(self.broker(node_id).node_id, None)
+        if self._state(node_id) == "paused":
+            raise KafkaError(f"broker {node_id} is paused: resume or kill it")
+        server = self._servers.pop(node_id, None)
         if server is None:
             raise KafkaError(f"broker {node_id} is not running")
         self.cluster.begin_stop(node_id, self.clock())
@@ -220,11 +228,33 @@ class ClusterServer:
 
         Raises KafkaError if it is not running, or the only one.
         """
-        if self.broker(node_id).node_id not in self._servers:
+        if self._state(node_id) == "stopped":
             raise KafkaError(f"broker {node_id} is not running")
         self.cluster.kill_broker(node_id, self.clock())
         self.changed()
         await self._servers.pop(node_id).close()
+
+    def pause_broker(self, node_id: int) -> None:
+        """Make a broker do nothing until `resume_broker`; its connections remain open.
+
+        Raises KafkaError if it is not running, or the only one.
+        """
+        if self._state(node_id) != "running":
+            raise KafkaError(f"broker {node_id} is {self._state(node_id)}, not running")
+        self.cluster.pause_broker(node_id, self.clock())
+        self._servers[node_id].pause()
+        self.changed()
+
+    def resume_broker(self, node_id: int) -> None:
+        """Continue a broker that is paused, first with what clients have sent to it.
+
+        Raises KafkaError if it is not paused.
+        """
+        if self._state(node_id) != "paused":
+            raise KafkaError(f"broker {node_id} is {self._state(node_id)}, not paused")
+        self.cluster.resume_broker(node_id, self.clock())
+        self._servers[node_id].resume()
+        self.changed()
 
     def wipe_broker(self, node_id: int) -> None:
         """Delete what a stopped broker has stored. Raises KafkaError, OSError."""

@@ -101,3 +101,82 @@ def test_a_wiped_last_replica_loses_the_records(cluster):
         cluster.leader(PARTITION),
         cluster.end_offsets(PARTITION),
     )
+
+
+def test_a_short_pause_changes_nothing(cluster):
+    """A broker that is paused for less than its session leads on, and its followers go on."""
+    cluster.pause_broker(1, 1.0)
+    cluster.run_due(8.0)
+    cluster.resume_broker(1, 8.0)
+    cluster.run_due(8.1)
+    assert (1, [1, 2, 3]) == (cluster.leader(PARTITION), cluster.isr(PARTITION))
+    assert ErrorCode.NONE == append(cluster, 1, 9.0)
+
+
+def test_others_lead_when_the_session_of_a_paused_broker_ends(cluster):
+    """Also if it was the controller, for which a new one takes over."""
+    cluster.pause_broker(1, 1.0)
+    cluster.run_due(1.0 + FAIL_OVER)
+    assert (2, [2, 3]) == (cluster.leader(PARTITION), cluster.isr(PARTITION))
+    assert ErrorCode.NONE == append(cluster, 2, 20.0)
+    assert {1: 0, 2: 1, 3: 1} == cluster.end_offsets(PARTITION)
+
+
+def resumed_zombie(cluster):
+    """Make another broker lead while the leader is paused, and resume that."""
+    cluster.pause_broker(1, 1.0)
+    cluster.run_due(1.0 + FAIL_OVER)
+    cluster.resume_broker(1, 20.0)
+
+
+def test_a_zombie_leader_confirms_what_is_lost(cluster):
+    """It does not know the new epoch yet: a write with acks=1 succeeds, and is truncated."""
+    resumed_zombie(cluster)
+    assert ErrorCode.NONE == append(cluster, 1, 20.0, acks=1)
+    assert 2 == cluster.leader(PARTITION)
+    cluster.run_due(21.0)
+    assert ([1, 2, 3], {1: 0, 2: 0, 3: 0}) == (
+        cluster.isr(PARTITION),
+        cluster.end_offsets(PARTITION),
+    )
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER == append(cluster, 1, 21.0, acks=1)
+
+
+def test_a_zombie_leader_does_not_confirm_a_write_to_all(cluster):
+    """With acks=all it waits for followers, and learns of the new epoch instead."""
+    resumed_zombie(cluster)
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER == append(cluster, 1, 20.0)
+
+
+def test_a_zombie_leader_behind_cut_links_remains_one(cluster):
+    """Until they are healed it takes writes with acks=1, beside the new leader."""
+    for other in (2, 3):
+        cluster.cut(1, other)
+    resumed_zombie(cluster)
+    cluster.run_due(40.0)
+    assert ErrorCode.NONE == append(cluster, 1, 40.0, acks=1)
+    assert {1: 1, 2: 0, 3: 0} == cluster.end_offsets(PARTITION)
+    cluster.heal()
+    cluster.run_due(80.0)
+    assert ([1, 2, 3], {1: 0, 2: 0, 3: 0}) == (
+        cluster.isr(PARTITION),
+        cluster.end_offsets(PARTITION),
+    )
+
+
+def test_a_paused_broker_can_be_killed(cluster):
+    """What was sent to it fails, and it starts again after the end of its session."""
+    cluster.pause_broker(1, 1.0)
+    cluster.run_due(2.0)
+    cluster.kill_broker(1, 2.0)
+    cluster.start([1], 2.0 + FAIL_OVER)
+    assert ([1, 2, 3], [1, 2, 3]) == (sorted(cluster.running), cluster.isr(PARTITION))
+
+
+def test_a_cluster_is_closed_in_order_while_a_broker_is_paused(tmp_path):
+    """The paused broker is resumed for it, so none of the logs has to be recovered."""
+    cluster = started(tmp_path / "data")
+    cluster.pause_broker(1, 1.0)
+    cluster.close(2.0)
+    markers = list((tmp_path / "data" / "brokers").glob("*/.kafka_cleanshutdown"))
+    assert len(NODES) == len(markers)

@@ -1,0 +1,106 @@
+"""A paused broker and its clients' connections."""
+
+from __future__ import annotations
+
+import select
+import socket
+
+import pytest
+
+from spark_kafka_sink import KafkaProducer
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.registry import RequestHeader, encode_request
+
+#: Others take over after a fraction of a second.
+QUICK = {"broker_session_timeout_ms": 100, "controller_quorum_fetch_timeout_ms": 100}
+
+
+@pytest.fixture
+def cluster():
+    with DevBroker(brokers=3, topics={"t": 1}, **QUICK) as cluster:
+        yield cluster
+
+
+def connect(cluster, node_id):
+    host, port = cluster.addresses[node_id].rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=120)
+
+
+def ask_versions(client):
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    header = RequestHeader(
+        request_api_key=request.api_key,
+        request_api_version=request.highest_version,
+        correlation_id=1,
+        client_id="t",
+    )
+    client.sendall(b"".join(encode_request(header, request)))
+
+
+def is_readable(client):
+    return bool(select.select([client], [], [], 0)[0])
+
+
+def test_a_paused_broker_answers_when_it_is_resumed(cluster):
+    """Clients that were connected, and those that connect meanwhile, wait without an error."""
+    with connect(cluster, 1) as connected:
+        ask_versions(connected)
+        assert connected.recv(1_000)
+        cluster.pause(1)
+        with connect(cluster, 1) as late, connect(cluster, 2) as other:
+            for client in (connected, late, other):
+                ask_versions(client)
+            assert other.recv(1_000)
+            assert (False, False) == (is_readable(connected), is_readable(late))
+            cluster.resume(1)
+            assert connected.recv(1_000)
+            assert late.recv(1_000)
+
+
+def test_a_producer_goes_on_at_the_new_leader(cluster):
+    """Its request to the paused leader times out, and the record is written once elsewhere."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 500}
+    with KafkaProducer(settings) as producer:
+        producer.send("t", b"1").result(120)
+        cluster.pause(1)
+        producer.send("t", b"2").result(120)
+        assert 1 != cluster.leader("t")
+        cluster.resume(1)
+        producer.send("t", b"3").result(120)
+    assert [b"1", b"2", b"3"] == [record.value for record in cluster.records("t")[0]]
+
+
+def test_only_a_running_broker_is_paused_and_only_a_paused_one_resumed(cluster):
+    """Other calls are errors that say what the broker does."""
+    cluster.pause(1)
+    with pytest.raises(KafkaError, match="broker 1 is paused, not running"):
+        cluster.pause(1)
+    with pytest.raises(KafkaError, match="broker 1 is paused: resume or kill it"):
+        cluster.stop(1)
+    with pytest.raises(KafkaError, match="already running"):
+        cluster.start(1)
+    with pytest.raises(KafkaError, match="broker 2 is running, not paused"):
+        cluster.resume(2)
+    with pytest.raises(KafkaError, match="broker 4 does not exist"):
+        cluster.pause(4)
+    assert "paused" in cluster._repr_html_()
+
+
+def test_a_paused_broker_can_be_killed_with_its_connections(cluster):
+    """Its clients see the end of their connections, and others answer for it."""
+    with connect(cluster, 1) as client:
+        ask_versions(client)
+        assert client.recv(1_000)
+        cluster.pause(1)
+        cluster.kill(1)
+        assert b"" == client.recv(1)
+    cluster.start(1)
+    assert "paused" not in cluster._repr_html_()
+
+
+def test_the_only_broker_cannot_be_paused(devbroker):
+    """Nobody could take over; a fault that never answers is meant for that."""
+    with pytest.raises(KafkaError, match="pause needs several brokers"):
+        devbroker.pause(1)
