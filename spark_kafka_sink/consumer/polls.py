@@ -670,7 +670,7 @@ class Polls:
         coordinator = self._core.coordinator
         while (
             coordinator is not None
-            and coordinator.unanswered_leaves
+            and coordinator.is_leaving
             and (left := deadline - self._core.clock()) > 0
         ):
             yield from self._context.wait(left)

@@ -684,8 +684,19 @@ class AIOKafkaProducer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; do not wait if the block failed, so that its error is not hidden by another."""
-        await self.close(timeout=None if exc_type is None else 0)
+        """Close; do not wait if the block failed, so that its error is not hidden by another.
+
+        A transaction that such a block leaves open is aborted, for which brokers have 5 seconds; a
+        commit that has begun is finished. A task that is cancelled once more does not wait for it.
+        """
+        if exc_type is None:
+            await self.close()
+            return
+        try:
+            if self._closing is None:
+                await self._core.leave_transaction()
+        finally:
+            await self.close(0)
 
     def __repr__(self) -> str:
         """Show the client's id, its brokers and its state."""

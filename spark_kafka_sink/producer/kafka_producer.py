@@ -689,9 +689,20 @@ class KafkaProducer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; do not wait if the block failed, so that its error is not hidden by another."""
-        if not self._staging.is_forked:
-            self.close(timeout=None if exc_type is None else 0)
+        """Close; do not wait if the block failed, so that its error is not hidden by another.
+
+        A transaction that such a block leaves open is aborted, for which brokers have 5 seconds; a
+        commit that has begun is finished.
+        """
+        if self._staging.is_forked or self._staging.is_closed:
+            return
+        if exc_type is None:
+            self.close()
+            return
+        try:
+            self._core.leave_transaction()
+        finally:
+            self.close(0)
 
     # --- showing it
 

@@ -358,6 +358,14 @@ class LoopCore(ProducerCore):
                 await self.await_transaction(self._unsettled, self.give_up_at())
         self._unsettled = None
 
+    async def leave_transaction(self) -> None:
+        """End the open transaction, if there is one, as well as brokers answer soon."""
+        if self._served.done():
+            return
+        with suppress(KafkaError):
+            if (ending := self.begin_end_of_transaction()) is not None:
+                await self.await_transaction(*ending)
+
     def give_up(self) -> None:
         """End a close that is under way at once."""
         self._sender.initiate_close(0)

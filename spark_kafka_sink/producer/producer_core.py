@@ -13,7 +13,12 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    TransactionAbortedError,
+)
 from spark_kafka_sink.metrics.client_metrics import create_metrics
 from spark_kafka_sink.model import AcksByPartition, TopicPartition
 from spark_kafka_sink.network.authentication.connection_security import read_security
@@ -53,8 +58,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.batch.produce_result import CallbackQueue
     from spark_kafka_sink.producer.batch.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.records.partitioner import Partitioner
+    from spark_kafka_sink.producer.sending.transaction_state import TransactionalRequestResult
     from spark_kafka_sink.record.kernel.key_sample import KeySample
     from spark_kafka_sink.record.key_hashes import KeyRule
+
+
+#: Seconds for which a transaction's end is awaited after an error of its owner, at most.
+_TIME_TO_END = 5.0
 
 
 class ProducerCore(ABC):
@@ -392,6 +402,27 @@ class ProducerCore(ABC):
         """Whether a transaction has begun and not ended; a prepared one is another process's."""
         manager = self.transaction_manager
         return manager is not None and manager.state.has_ongoing_transaction
+
+    def begin_end_of_transaction(self) -> tuple[TransactionalRequestResult, float] | None:
+        """Begin to end the transaction that an error of its owner leaves open, if there is one.
+
+        Returns the operation, and the time until which to wait for it: those who read committed
+        records would otherwise wait for transaction.timeout.ms. Raises KafkaError if it cannot be
+        ended now.
+        """
+        manager = self.transaction_manager
+        if manager is None or not manager.state.has_ongoing_transaction:
+            return None
+        result = manager.begin_end()
+        give_up_at = self.clock() + min(self._max_block, _TIME_TO_END)
+        if manager.state.is_aborting:
+            self.gatherer.abort(
+                TransactionAbortedError(
+                    "the record was not sent because its transaction was aborted"
+                ),
+                give_up_at,
+            )
+        return result, give_up_at
 
     def warn_of_open_transaction(self) -> None:
         """Log that the process ends with an open transaction, if there is one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -208,6 +209,14 @@ class ThreadedCore(ProducerCore):
         self.wake_network_thread()
         left = max(give_up_at - self.clock(), 0)
         result.wait(left, self._client.cause, limit=self._max_block)
+
+    def leave_transaction(self) -> None:
+        """End the open transaction, if there is one, as well as brokers answer soon."""
+        if not self._thread.is_alive:
+            return
+        with suppress(KafkaError):
+            if (ending := self.begin_end_of_transaction()) is not None:
+                self.await_transaction(*ending)
 
     def close(self, timeout: float | None) -> None:
         """Send all records, then stop the network thread; with `timeout` 0 at once.

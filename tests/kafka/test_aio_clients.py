@@ -73,6 +73,8 @@ class Copy:
             AIOKafkaProducer(self._servers | transactional) as producer,
             AIOKafkaConsumer(self._servers | self._group) as consumer,
         ):
+            # The offsets of an open transaction, perhaps of a worker before, cannot be read.
+            await producer.init_transactions()
             await producer.partitions_for(self.target)
             consumer.subscribe([self.source])
             while True:

@@ -149,6 +149,8 @@ class ClassicCoordinator(Coordinator):
         self.member = ClassicMembership(settings, context.clock())
         #: Whether a step of `for_user` is running, and whether a method of the listener is.
         self._is_running = self._is_telling = False
+        #: How many times the user has left the group without an answer so far.
+        self._unanswered_leaves = 0
         self._commit = CommitBeforeJoin(context)
         #: Of the last join that was completed.
         self._group_metadata = self._metadata(NO_GENERATION)
@@ -168,6 +170,11 @@ class ClassicCoordinator(Coordinator):
     def awaits_others(self) -> bool:
         """Whether a request is in flight that waits for other members."""
         return self.member.awaits_others
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether LeaveGroup has no answer so far, or will be sent soon."""
+        return self._unanswered_leaves > 0 or self.member.awaits_id_to_leave
 
     # What is due
 
@@ -372,7 +379,10 @@ class ClassicCoordinator(Coordinator):
             ) from error
 
     def leave(self, reason: str, operation: LeaveOperation, seconds: float) -> Waiting[None]:
-        """Release all partitions, and send LeaveGroup, without waiting for its answer."""
+        """Release all partitions, and send LeaveGroup, without waiting for its answer.
+
+        A member without an id is given one first, if JoinGroup is under way.
+        """
         del seconds
         context = self.context
         try:
@@ -382,8 +392,11 @@ class ClassicCoordinator(Coordinator):
                 step = self.member.leave(reason, operation)
                 self.for_user.clear()
                 if step is not None:
-                    self.unanswered_leaves += 1
-                    context.start(partial(self._leave_at_will, step))
+                    self._start_to_leave(step)
+
+    def _start_to_leave(self, step: LeaveGroup) -> None:
+        self._unanswered_leaves += 1
+        self.context.start(partial(self._leave_at_will, step))
 
     def _give_up(self) -> Waiting[None]:
         """Remove everything, before leaving (onLeavePrepare); call it without the lock."""
@@ -500,7 +513,9 @@ class ClassicCoordinator(Coordinator):
         now = context.clock()
         if response is not None:
             with context.lock:
-                self.member.join_answered(step, response, now)
+                leaving = self.member.join_answered(step, response, now)
+                if leaving is not None:
+                    self._start_to_leave(leaving)
                 context.tell_user()
             if not response.error_code:
                 self.measures.joined(now - started, now)
@@ -659,7 +674,7 @@ class ClassicCoordinator(Coordinator):
             logger.info("the group is left without its answer: %s", error)
         finally:
             with self.context.lock:
-                self.unanswered_leaves -= 1
+                self._unanswered_leaves -= 1
                 self.context.tell_user()
 
     async def _leave(self, step: LeaveGroup) -> None:

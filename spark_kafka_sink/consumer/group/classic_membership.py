@@ -173,6 +173,8 @@ class ClassicMembership(Membership):
             PrepareJoin | JoinGroup | PerformAssignment | SyncGroup | CompleteJoin | None
         ) = None
         self._is_returned = False
+        #: Why to leave as soon as JoinGroup is answered with an id; empty for not at all.
+        self._reason_to_leave = ""
 
     @property
     def stable_generation(self) -> Generation | None:
@@ -188,6 +190,11 @@ class ClassicMembership(Membership):
     def awaits_others(self) -> bool:
         """Whether a request to the coordinator is in flight that waits for other members."""
         return self._is_returned and isinstance(self._join, JoinGroup | SyncGroup)
+
+    @property
+    def awaits_id_to_leave(self) -> bool:
+        """Whether `join_answered` may return a request to leave."""
+        return bool(self._reason_to_leave)
 
     # What the user does
 
@@ -218,6 +225,9 @@ class ClassicMembership(Membership):
         A static member leaves only with LEAVE_GROUP. No request is sent without a coordinator or a
         member id. In any case the member is in no generation afterwards.
 
+        If JoinGroup is under way that will give the member its id (KIP-394), it leaves when that is
+        answered: until its session ends, nobody else could join. Java leaves it to its session.
+
         Source: AbstractCoordinator.maybeLeaveGroup.
         """
         leaves = operation is LeaveOperation.LEAVE_GROUP or (
@@ -228,7 +238,11 @@ class ClassicMembership(Membership):
             self.coordinator is not None and self.state is not _S.UNJOINED and bool(member_id)
         )
         self._reset("consumer pro-actively leaving the group", keeps_member_id=False)
-        return LeaveGroup(member_id, truncate_reason(reason)) if leaves and can_leave else None
+        if not leaves:
+            return None
+        if self._is_returned and isinstance(self._join, JoinGroup) and not member_id:
+            self._reason_to_leave = truncate_reason(reason)
+        return LeaveGroup(member_id, truncate_reason(reason)) if can_leave else None
 
     # What to do next
 
@@ -343,11 +357,17 @@ class ClassicMembership(Membership):
             self._join = None
             self._prepare_needed = not is_done or step.generation != self.generation
 
-    def join_answered(self, step: JoinGroup, response: JoinGroupResponse, now: float) -> None:
-        """Apply the answer to JoinGroup."""
+    def join_answered(
+        self, step: JoinGroup, response: JoinGroupResponse, now: float
+    ) -> LeaveGroup | None:
+        """Apply the answer to JoinGroup; return a request to send if the member has left."""
         if step != self._join:
-            return
+            return None
         self._failed_searches = 0
+        reason, self._reason_to_leave = self._reason_to_leave, ""
+        if reason and response.member_id:
+            self._retry_join("the member left while it joined", now)
+            return LeaveGroup(response.member_id, reason)
         code = response.error_code
         if response.protocol_type not in {None, self._settings.protocol_type}:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -372,6 +392,7 @@ class ClassicMembership(Membership):
                 else SyncGroup(number, self.generation)
             )
             self._is_returned = False
+        return None
 
     def assignment_performed(
         self, step: PerformAssignment, assignments: Mapping[str, bytes]
@@ -493,6 +514,7 @@ class ClassicMembership(Membership):
 
     def _retry_join(self, reason: str, now: float) -> None:
         self._join = None
+        self._reason_to_leave = ""
         self._join_at = now + self._settings.backoff.initial
         self.request_rejoin(reason)
 

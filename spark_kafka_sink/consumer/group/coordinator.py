@@ -56,8 +56,6 @@ class Coordinator(ABC):
         self.for_user: deque[Any] = deque()
         #: How many commits and look-ups wait for the coordinator.
         self.waiting = 0
-        #: How many times the user has left the group without an answer so far.
-        self.unanswered_leaves = 0
         self._connected: Node | None = None
 
     @property
@@ -75,6 +73,11 @@ class Coordinator(ABC):
     @property
     def awaits_others(self) -> bool:
         """Whether the connection waits for an answer that takes as long as a rebalance."""
+        return False
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the user has left the group, and the coordinator has not answered it so far."""
         return False
 
     @abstractmethod

@@ -236,6 +236,13 @@ class TransactionManager:
 
         return self._begin_or_resume(begin, _S.ABORTING_TRANSACTION, "abort_transaction")
 
+    def begin_end(self) -> TransactionalRequestResult:
+        """Abort, but let a commit that has begun go on: the coordinator may have it already."""
+        with self._lock:
+            if self.state.current is _S.COMMITTING_TRANSACTION:
+                return self.begin_commit()
+            return self.begin_abort()
+
     def fail_if_not_ready_for_send(self) -> None:
         """Raise the error that keeps records from being sent now, before any work is done.
 

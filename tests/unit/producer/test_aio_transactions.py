@@ -23,6 +23,7 @@ from spark_kafka_sink.producer.sending.transaction_state import TransactionState
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer.on_loop import aio_producer, on_loop, until_injected
+from tests.support.producer.sending import LONG_LINGER
 
 TRANSACTIONAL = {"transactional.id": "orders"}
 
@@ -119,6 +120,53 @@ def test_a_commit_that_is_cancelled_goes_on(broker):
 
     on_loop(main)
     assert [b"first", b"second"] == committed(broker)
+
+
+def test_a_producer_ends_a_commit_that_was_cancelled(broker):
+    """A task that is cancelled with its producer leaves no open transaction behind."""
+    hook = broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.CONCURRENT_TRANSACTIONS))
+
+    async def main() -> None:
+        async def work() -> None:
+            async with aio_producer(broker, **TRANSACTIONAL) as producer, producer.transaction():
+                await producer.send("one", b"v")
+
+        task = asyncio.create_task(work())
+        await until_injected(hook)
+        task.cancel()
+        hook.remove()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    on_loop(main)
+    assert [b"v"] == committed(broker)
+
+
+def test_a_producer_aborts_what_an_error_leaves_open(broker):
+    """Single calls have no block: the producer's own aborts, and what was not sent says so."""
+    ends: list[bool] = []
+    broker.on(ApiKey.END_TXN, lambda request, _: ends.append(request.committed))
+
+    async def main() -> None:
+        async def fail() -> None:
+            async with producer:
+                raise ZeroDivisionError
+
+        producer = aio_producer(broker, **TRANSACTIONAL, **LONG_LINGER)
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.partitions_for("one")
+        sent = producer.send_nowait("one", b"sent")
+        await producer.flush()
+        unsent = producer.send_nowait("one", b"unsent")
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert 0 == sent.result().offset
+        assert isinstance(unsent.exception(), TransactionAbortedError)
+
+    on_loop(main)
+    assert [False] == ends
+    assert [] == committed(broker)
 
 
 def test_blocks_of_tasks_take_turns(broker):

@@ -16,9 +16,10 @@ from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProducerFencedError,
+    TransactionAbortedError,
 )
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.producer import threaded_core
+from spark_kafka_sink.producer import producer_core, threaded_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -135,6 +136,31 @@ def test_closing_at_once_logs_that_a_transaction_stays_open(broker, caplog):
     producer.close(0)
     assert [] == ends
     assert "12345 ms" in caplog.text
+
+
+def test_a_block_that_raises_aborts_its_transaction(broker):
+    """Readers of committed records need not wait for the transaction's timeout."""
+    ends = _seen(broker, ApiKey.END_TXN)
+    producer = _in_transaction(broker, **LONG_LINGER)
+    sent = producer.send("t", b"sent")
+    producer.flush()
+    unsent = producer.send("t", b"unsent")
+    with pytest.raises(ZeroDivisionError), producer:
+        raise ZeroDivisionError
+    assert 0 == sent.result(0).offset
+    assert isinstance(unsent.exception(0), TransactionAbortedError)
+    assert [False] == [request.committed for request in ends]
+
+
+def test_a_block_that_raises_does_not_wait_long_for_brokers(broker, caplog, monkeypatch):
+    """If they do not answer, the transaction is left to its timeout, and the log says so."""
+    monkeypatch.setattr(producer_core, "_TIME_TO_END", 0.01)
+    producer = _in_transaction(broker)
+    producer.send("t", b"v").result(TIMEOUT)
+    broker.on(ApiKey.END_TXN, NeverAnswer())
+    with pytest.raises(ZeroDivisionError), producer:
+        raise ZeroDivisionError
+    assert "while a transaction of transactional.id 'x' was open" in caplog.text
 
 
 @pytest.mark.parametrize("version", [0, 2], ids=["TV1", "TV2"])

@@ -11,7 +11,7 @@ from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.values import NewPartitions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import BrokerError, KafkaError, WakeupError
-from spark_kafka_sink.testing import ApiKey
+from spark_kafka_sink.testing import ApiKey, Delay
 from tests.support.consumer.embedded_consuming import ENDLESS_SESSION as GROUP
 from tests.support.consumer.embedded_consuming import (
     PATIENCE,
@@ -336,3 +336,16 @@ def test_a_member_that_waits_for_others_leaves_at_once(broker):
             leave(two)
             wait_until(lambda members=members: 1 == members())
             poll_until(one, lambda it=one: 4 == len(it.assignment()))
+
+
+def test_a_member_without_an_id_leaves_with_the_one_that_it_gets(broker):
+    """Otherwise nobody could join until its session ends, since the group waits for it."""
+    joins = broker.on(ApiKey.JOIN_GROUP, Delay(0.2), times=1)
+    leaves = seen(broker, ApiKey.LEAVE_GROUP)
+    with consuming(broker, **EAGER) as gone:
+        gone.subscribe("t")
+        poll_until(gone, lambda: joins.fired)
+    assert 1 == leaves.seen
+    with consuming(broker, **EAGER) as consumer:
+        consumer.subscribe("t")
+        poll_until(consumer, consumer.assignment)

@@ -131,7 +131,7 @@ def test_closing_waits_until_the_coordinator_has_been_left(broker):
         poll_until(consumer, consumer.assignment)
         consumer.unsubscribe()
         consumer.close()
-        assert 0 == consumer._core.coordinator.unanswered_leaves
+        assert not consumer._core.coordinator.is_leaving
     assert 1 == hook.fired
 
 

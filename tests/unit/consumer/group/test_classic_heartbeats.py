@@ -29,6 +29,7 @@ from tests.support.consumer.classic_script import (
     REBALANCE,
     SESSION,
     ClassicScript,
+    join_response,
     sync_response,
 )
 
@@ -288,6 +289,42 @@ def test_there_is_nothing_to_leave_without_a_coordinator_or_a_member_id(stable):
     script.find()
     script.start_join()
     assert script.member.leave("", LeaveOperation.LEAVE_GROUP) is None
+
+
+@pytest.mark.parametrize("code", [_E.MEMBER_ID_REQUIRED, _E.NONE], ids=lambda code: code.name)
+def test_a_member_leaves_with_the_id_that_it_is_given_afterwards(found, code):
+    """The coordinator would wait for it until its session ends; the next join is a new member's."""
+    join = found.start_join()
+    assert found.member.leave("bye", LeaveOperation.DEFAULT) is None
+    assert found.member.awaits_id_to_leave
+    response = join_response(error_code=code, member_id="assigned")
+    assert LeaveGroup("assigned", "bye") == found.member.join_answered(join, response, found.now)
+    assert not found.member.awaits_id_to_leave
+    found.now += BACKOFF
+    assert NO_GENERATION == found.start_join().generation
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_member_that_is_given_no_id_leaves_nothing(found, is_lost):
+    """The coordinator has refused to let it join, or is lost."""
+    join = found.start_join()
+    found.member.leave("bye", LeaveOperation.DEFAULT)
+    if is_lost:
+        found.member.coordinator_lost(found.now)
+    else:
+        response = join_response(error_code=_E.COORDINATOR_LOAD_IN_PROGRESS, member_id="")
+        assert found.member.join_answered(join, response, found.now) is None
+    assert not found.member.awaits_id_to_leave
+
+
+def test_a_static_member_without_an_id_stays():
+    """It returns within its session."""
+    script = ClassicScript(group_instance_id="cashier-1")
+    script.find()
+    join = script.start_join()
+    script.member.leave("bye", LeaveOperation.DEFAULT)
+    response = join_response(error_code=_E.NONE, member_id="assigned")
+    assert script.member.join_answered(join, response, script.now) is None
 
 
 def test_a_member_can_join_again_after_it_left(stable):

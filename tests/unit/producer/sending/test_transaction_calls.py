@@ -128,6 +128,24 @@ def test_an_operation_that_timed_out_is_resumed_by_the_same_call(either):
     assert is_ready(either)
 
 
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_end_that_has_begun_goes_on_whatever_it_is(either, is_committed):
+    """Whoever ends a transaction after an error gets the operation that is under way."""
+    either.begin(0)
+    either.produce()
+    manager = either.manager
+    first = manager.begin_commit() if is_committed else manager.begin_abort()
+    assert first is manager.begin_end()
+
+
+def test_a_transaction_without_an_end_is_aborted(either):
+    """Nobody may commit what an error has left open."""
+    either.begin(0)
+    either.produce()
+    either.manager.begin_end()
+    assert either.manager.state.is_aborting
+
+
 def test_initializing_that_timed_out_is_resumed_by_the_same_call(either):
     """Repeated calls of init_transactions request the producer id once."""
     first = either.manager.initialize_transactions()
