@@ -226,7 +226,7 @@ class ClassicMembership(Membership):
         member id. In any case the member is in no generation afterwards.
 
         If JoinGroup is under way that will give the member its id (KIP-394), it leaves when that is
-        answered: until its session ends, nobody else could join. Java leaves it to its session.
+        answered. Java leaves it to its session, for whose end the group would wait.
 
         Source: AbstractCoordinator.maybeLeaveGroup.
         """
