@@ -16,6 +16,9 @@ its security protocol in front:
 
 The broker runs until SIGINT or SIGTERM and then exits with code 0. Records live in memory, or
 in `--data-dir`.
+
+With a command as the first argument, such as `pykafka-devbroker stop 2`, it controls the brokers of
+a process that runs; see `net.control`.
 """
 
 from __future__ import annotations
@@ -33,6 +36,14 @@ from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.brokers.clusters import cluster_of, usual_replication_factor
 from spark_kafka_sink.devbroker.net.connection import request_logger
+from spark_kafka_sink.devbroker.net.control import (
+    NODE_COMMANDS,
+    STATUS,
+    ControlServer,
+    find_socket,
+    runtime_directory,
+    send_command,
+)
 from spark_kafka_sink.devbroker.net.faults import ACTIONS, parse_fault
 from spark_kafka_sink.devbroker.net.listener import (
     add_listener_arguments,
@@ -43,7 +54,7 @@ from spark_kafka_sink.devbroker.net.listener import (
 from spark_kafka_sink.devbroker.net.server import ClusterServer, run_until_signal
 from spark_kafka_sink.devbroker.registry.schema_registry import SchemaRegistry
 from spark_kafka_sink.devbroker.server_properties import ServerProperties, add_property_arguments
-from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.model import SecurityProtocol
 from spark_kafka_sink.version import add_version, program_name
 
@@ -58,6 +69,8 @@ def parser() -> argparse.ArgumentParser:
     argument_parser = argparse.ArgumentParser(
         prog=program_name("pykafka-devbroker", "spark_kafka_sink.devbroker"),
         description="A Kafka-compatible broker for development.",
+        epilog=f"A command ({', '.join(NODE_COMMANDS)} NODE, or {STATUS}) controls the brokers of "
+        "a process that runs; stop --help says more.",
     )
     add_version(argument_parser)
     add_listener_arguments(argument_parser)
@@ -145,6 +158,47 @@ def parser() -> argparse.ArgumentParser:
     return argument_parser
 
 
+def control_parser() -> argparse.ArgumentParser:
+    """Build the parser of a command for a running process."""
+    lines = [f"  {command:8}{text}" for command, text in NODE_COMMANDS.items()]
+    argument_parser = argparse.ArgumentParser(
+        prog=program_name("pykafka-devbroker", "spark_kafka_sink.devbroker"),
+        description="Control the brokers of a pykafka-devbroker that this user runs.",
+        epilog="\n".join(["commands:", *lines, f"  {STATUS:8}show what each broker does"]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    argument_parser.add_argument(
+        "command", choices=[*NODE_COMMANDS, STATUS], metavar="COMMAND", help="one of those below"
+    )
+    argument_parser.add_argument(
+        "node", nargs="?", type=int, metavar="NODE", help=f"the broker's id, but for {STATUS}"
+    )
+    argument_parser.add_argument(
+        "--port", type=int, help="the first port of the process, if several are running"
+    )
+    return argument_parser
+
+
+def _control(arguments: Sequence[str]) -> int:
+    """Send a command to a running process; return the exit code."""
+    argument_parser = control_parser()
+    options = argument_parser.parse_args(arguments)
+    words = [options.command]
+    if options.command != STATUS:
+        if options.node is None:
+            argument_parser.error(f"{options.command} needs the id of a broker")
+        words.append(str(options.node))
+    elif options.node is not None:
+        argument_parser.error(f"{STATUS} is that of all brokers: leave out {options.node}")
+    try:
+        path = find_socket(runtime_directory(os.environ), options.port)
+        sys.stdout.write(f"{send_command(path, *words)}\n")
+    except (KafkaError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -214,8 +268,15 @@ def _settings(options: argparse.Namespace, properties: ServerProperties) -> Brok
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until a signal arrives; return the exit code."""
-    options = parser().parse_args(arguments)
+    """Run until a signal arrives, or control a process that runs; return the exit code."""
+    if arguments is None:
+        arguments = sys.argv[1:]
+    if arguments and arguments[0] in {*NODE_COMMANDS, STATUS}:
+        return _control(arguments)
+    return _run(parser().parse_args(arguments))
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         properties = ServerProperties.of(options)
         settings = _settings(options, properties)
@@ -252,7 +313,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"warning: {warning}\n")
         server.lay_out(listeners)
         registries = [_schema_registry(server, listener) for listener in registry_listeners]
-        run_until_signal(server, on_listening)
+        control = ControlServer(server, runtime_directory(os.environ))
+        run_until_signal(server, on_listening, control)
     except (OSError, ConfigError, RefusedError) as error:
         sys.stderr.write(f"cannot start: {error}\n")
         return 1

@@ -158,8 +158,9 @@ class DevBroker:
         """Close all connections and ports; do nothing if already stopped.
 
         With `node_id` stop only that broker: as in a controlled shutdown of Kafka, other brokers
-        lead and coordinate in its place before its connections close. Raises KafkaError if it is
-        already stopped.
+        lead and coordinate in its place before its connections close. If it cannot reach the
+        controller, it stops with a warning in the log, and others lead once its session has ended.
+        Raises KafkaError if it is already stopped, or paused.
         """
         if node_id is None:
             self._thread.stop()

@@ -236,6 +236,7 @@ _EVENT_LOOP = (
     "consumer/group/offset_commits.py",
     "consumer/offsets/*.py",
     "devbroker/net/acceptor.py",
+    "devbroker/net/control.py",
     "devbroker/net/server.py",
     "devbroker/registry/registry_server.py",
 )
@@ -246,6 +247,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     "socket": (
         "network/connection/*.py",
         "devbroker/net/acceptor.py",
+        "devbroker/net/control.py",
         "devbroker/net/server.py",
         "spark/worker.py",
     ),

@@ -36,9 +36,10 @@ class SingleBroker(ClusterState):
         del node_ids
         self.elect(now)
 
-    def begin_stop(self, node_id: int, now: float) -> None:
-        """Record that the broker stops."""
+    def begin_stop(self, node_id: int, now: float) -> bool:
+        """Record that the broker stops, which needs no approval."""
         self.fence(node_id, now)
+        return True
 
     def stop_broker(self, node_id: int, now: float) -> None:
         """Do nothing more: the logs stay open."""

@@ -284,11 +284,15 @@ class ReplicatedCluster:
             and (each.id, node_id) not in self._paused
         )
 
-    def begin_stop(self, node_id: int, now: float) -> None:
-        """Make other brokers lead and coordinate instead of one (controlled shutdown)."""
+    def begin_stop(self, node_id: int, now: float) -> bool:
+        """Make other brokers lead and coordinate instead of one (controlled shutdown).
+
+        Return whether the controller has approved that it stops.
+        """
         node = self._cluster.nodes[node_id]
         self._cluster.shut_down(node_id, self._time(now))
         self._hurry(lambda: node.may_stop, now)
+        return node.may_stop
 
     def stop_broker(self, node_id: int, now: float) -> None:
         """End the process of a broker in order. Raises OSError."""

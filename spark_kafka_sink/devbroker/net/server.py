@@ -9,6 +9,7 @@ thread of its own.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.brokers.clusters import SingleBroker
     from spark_kafka_sink.devbroker.brokers.replicated_cluster import ReplicatedCluster
+    from spark_kafka_sink.devbroker.net.control import ControlServer
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -207,21 +211,30 @@ class ClusterServer:
         )
         self._servers[node_id] = server
 
-    async def stop_broker(self, node_id: int) -> None:
+    async def stop_broker(self, node_id: int) -> bool:
         """Move a broker's leadership to others, then close its connections and ports.
 
-        Raises KafkaError if it is not running, and OSError.
+        Return whether the controller has approved it. If not, the broker stops anyway, as Kafka's
+        does, and others lead once its session has ended. Raises KafkaError if it is not running,
+        and OSError.
         """
         if self._state(node_id) == "paused":
             raise KafkaError(f"broker {node_id} is paused: resume or kill it")
         server = self._servers.pop(node_id, None)
         if server is None:
             raise KafkaError(f"broker {node_id} is not running")
-        self.cluster.begin_stop(node_id, self.clock())
+        is_approved = self.cluster.begin_stop(node_id, self.clock())
+        if not is_approved:
+            logger.warning(
+                "broker %d stops without the controller's approval, which did not come in time: "
+                "nothing else leads its partitions until its session ends",
+                node_id,
+            )
         self._running().handled()
         await server.close()
         self.cluster.stop_broker(node_id, self.clock())
         self.changed()
+        return is_approved
 
     async def kill_broker(self, node_id: int) -> None:
         """End a broker without notice, with its connections and ports.
@@ -288,17 +301,29 @@ class ClusterServer:
         return self._dispatcher
 
 
-def run_until_signal(server: ClusterServer, on_listening: Callable[[], None]) -> None:
+def run_until_signal(
+    server: ClusterServer, on_listening: Callable[[], None], control: ControlServer
+) -> None:
     """Listen until SIGINT or SIGTERM; call `on_listening` once clients can connect.
 
-    Raises as `ClusterServer.start`.
+    `control` takes commands in the meantime. Raises as `ClusterServer.start`.
     """
+
+    def listen() -> None:
+        try:
+            control.open()
+        except OSError as error:
+            logger.warning("there is no control socket: %s", error)
+        on_listening()
 
     async def serve() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await _serve(server, on_listening, stop)
+        try:
+            await _serve(server, listen, stop)
+        finally:
+            await control.close()
 
     asyncio.run(serve())
 

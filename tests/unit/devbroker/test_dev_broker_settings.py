@@ -86,7 +86,7 @@ def test_the_command_creates_the_topics_that_it_is_given(monkeypatch, capsys):
     """Each has its partitions and settings when the address is printed."""
     found = {}
 
-    def run(server, on_listening):
+    def run(server, on_listening, control):
         async def serve():
             await server.start()
             try:

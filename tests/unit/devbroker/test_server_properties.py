@@ -38,7 +38,7 @@ def run(monkeypatch, capsys):
     def command(*arguments):
         found = {}
 
-        def serve_once(server, on_listening):
+        def serve_once(server, on_listening, control):
             async def serve():
                 await server.start()
                 try:
