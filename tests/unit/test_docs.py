@@ -18,8 +18,9 @@ import spark_kafka_sink.observability
 import spark_kafka_sink.testing
 from spark_kafka_sink import errors
 from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
-from spark_kafka_sink.devbroker.__main__ import parser
+from spark_kafka_sink.devbroker.__main__ import control_parser, parser
 from spark_kafka_sink.devbroker.net import faults
+from spark_kafka_sink.devbroker.net.control import NODE_COMMANDS, STATUS
 from spark_kafka_sink.devbroker.net.faults import ACTIONS
 from spark_kafka_sink.groups import main as groups_main
 from spark_kafka_sink.transactions import main as transactions_main
@@ -175,7 +176,10 @@ def test_settings_are_those_of_an_example(block):
 
 def _check_module(module: str, arguments: list[str]) -> None:
     if module == "spark_kafka_sink.devbroker":
-        parser().parse_args(arguments)
+        if arguments[:1] and arguments[0] in {*NODE_COMMANDS, STATUS}:
+            control_parser().parse_args(arguments)
+        else:
+            parser().parse_args(arguments)
     elif module in OPERATORS:
         # Whether the words are understood is known before a broker is looked for.
         plain = [word.strip("[]") for word in arguments]
