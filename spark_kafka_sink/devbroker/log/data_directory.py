@@ -289,13 +289,15 @@ class DataDirectory:
         except _MALFORMED:
             return _NO_EPOCH
 
-    def take_clean_shutdown(self) -> bool:
-        """Return whether the last shutdown was clean (or there was none), and remove the marker."""
+    def was_shut_down_cleanly(self) -> bool:
+        """Return whether the last shutdown was clean, or there was none."""
         marker = self.path / _CLEAN_SHUTDOWN
-        clean = marker.exists() or not (self.path / self._identity).exists()
-        disk.remove(marker)
+        return marker.exists() or not (self.path / self._identity).exists()
+
+    def remove_clean_shutdown(self) -> None:
+        """Remove the marker of a clean shutdown. Raises OSError."""
+        disk.remove(self.path / _CLEAN_SHUTDOWN)
         disk.sync_directory(self.path)
-        return clean
 
     def mark_clean_shutdown(self, broker_epoch: int = _NO_EPOCH) -> None:
         """Record that all logs are closed (CleanShutdownFileHandler). Raises OSError."""
@@ -395,20 +397,23 @@ class DataDirectory:
     ) -> FileLogDirectory:
         """Return the directory of a partition's log.
 
-        A log that an earlier topic of the same name has left there is removed. Raises OSError.
+        Raises OSError.
         """
         path = self._log_path(topic_partition)
-        metadata = path / _PARTITION_METADATA
-        encoded = base64.urlsafe_b64encode(topic_id.bytes)[:22].decode()
-        content = f"version: 0\n{_ID_LINE}{encoded}\n"
-        present = (read_file(metadata) or b"").decode("ascii", "replace")
-        if present != content and _WHOLE_METADATA.fullmatch(present):
-            for error in self.delete_logs([topic_partition]):
-                raise error
+        content = _partition_metadata(topic_id)
         directory = FileLogDirectory(path, self.open_files)
-        if not metadata.exists() or present != content:
-            replace_file(metadata, content.encode(), flush=False)
+        if self._read_partition_metadata(topic_partition) != content:
+            replace_file(path / _PARTITION_METADATA, content.encode(), flush=False)
         return directory
+
+    def is_of_another_topic(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> bool:
+        """Return whether an earlier topic of the same name has left its log. Raises OSError."""
+        present = self._read_partition_metadata(topic_partition)
+        return present != _partition_metadata(topic_id) and bool(_WHOLE_METADATA.fullmatch(present))
+
+    def _read_partition_metadata(self, topic_partition: TopicPartition) -> str:
+        content = read_file(self._log_path(topic_partition) / _PARTITION_METADATA)
+        return (content or b"").decode("ascii", "replace")
 
     def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> list[OSError]:
         """Remove logs; return the errors.
@@ -567,6 +572,12 @@ def _decode_acl(stored: dict[str, str]) -> Acl:
     except RefusedError as error:
         raise ValueError(error.message) from error
     return acl
+
+
+def _partition_metadata(topic_id: uuid.UUID) -> str:
+    """Return the content of the file that says whose log a directory has."""
+    encoded = base64.urlsafe_b64encode(topic_id.bytes)[:22].decode()
+    return f"version: 0\n{_ID_LINE}{encoded}\n"
 
 
 def _topic_name(name: str) -> str:

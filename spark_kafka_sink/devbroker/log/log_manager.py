@@ -15,7 +15,8 @@ In memory and on disk alike, old segments are deleted every five minutes
 (producer.id.expiration.check.interval.ms). After a jump of the clock each of these waits for a full
 interval again; none of them wakes an idle broker in memory.
 
-After anything but a successful `close`, `open` recovers every log from its recovery point.
+After anything but a successful `close`, every log is recovered from its recovery point when it is
+opened. A process that ends before it has opened a log leaves the directory as it was.
 """
 
 from __future__ import annotations
@@ -81,13 +82,14 @@ class LogManager:
         """Keep logs in memory or in a directory: a cluster's or, with an `owner`, a broker's."""
         self._settings = settings
         self._owner = owner
-        #: The epoch of the broker that has closed the directory, -1 for none.
+        #: The epoch of the broker that had closed the directory before it was opened, -1 for none.
         self.previous_epoch = -1
         self._timers = timers
         self._path = path
         #: The directory, while it is open.
         self.data: DataDirectory | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        #: Whether the logs that are not open were closed in order.
         self._clean = True
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -132,7 +134,7 @@ class LogManager:
             self._log_starts = data.read_checkpoint(LOG_STARTS)
             self._cleaner_offsets = data.read_checkpoint(CLEANER_OFFSETS)
             data.remove_deleted()
-            self._clean = data.take_clean_shutdown()
+            self._clean = data.was_shut_down_cleanly()
         except BaseException:
             data.close()
             raise
@@ -158,7 +160,9 @@ class LogManager:
             if failed is not None:
                 raise failed
             self._checkpoint(data)
-            data.mark_clean_shutdown(broker_epoch)
+            # As in Kafka, logs that were to be recovered and were not even opened are not clean.
+            if self._clean or self._logs.keys() >= data.logs():
+                data.mark_clean_shutdown(broker_epoch)
         finally:
             self._logs.clear()
             data.close()
@@ -179,6 +183,13 @@ class LogManager:
             log = PartitionLog(config=config)
         else:
             now_ms = int(now * 1000)
+            if not self._logs:
+                # After a crash from here on, all logs must be recovered (KAFKA-10471).
+                self.data.remove_clean_shutdown()
+            if self.data.is_of_another_topic(topic_partition, topic_id):
+                self._forget_offsets(topic_partition)
+                for error in self.data.delete_logs([topic_partition]):
+                    raise error
             directory = self.data.log_directory(topic_partition, topic_id)
             loaded = load_log(
                 directory,
@@ -218,10 +229,12 @@ class LogManager:
         for topic_partition in topic_partitions:
             if self._logs.pop(topic_partition, None) is not None:
                 present.append(topic_partition)
-            self._recovery_points.pop(topic_partition, None)
-            self._log_starts.pop(topic_partition, None)
-            self._cleaner_offsets.pop(topic_partition, None)
+            self._forget_offsets(topic_partition)
         self._delete_files(present)
+
+    def _forget_offsets(self, topic_partition: TopicPartition) -> None:
+        for offsets in self._stored_offsets:
+            offsets.pop(topic_partition, None)
 
     def _delete_files(self, topic_partitions: Iterable[TopicPartition]) -> None:
         if self.data is not None:
@@ -353,8 +366,15 @@ class LogManager:
 
         self._timers.schedule_in_background(self._timers.now + interval, run)
 
+    @property
+    def _stored_offsets(self) -> tuple[dict[TopicPartition, int], ...]:
+        return self._recovery_points, self._log_starts, self._cleaner_offsets
+
     def remove_strays(self) -> None:
-        """Remove the files of deleted topics, or as many as can be removed now."""
+        """Remove the files of deleted topics, or as many as can be removed now.
+
+        Call this only once all logs are open that the broker is to have.
+        """
         if self.data is None:
             return
         try:
@@ -366,6 +386,10 @@ class LogManager:
         for topic_partition in strays:
             logger.info("removing %s, which belongs to no topic", topic_partition)
         self._delete_files(strays)
+        for offsets in self._stored_offsets:
+            for topic_partition in offsets.keys() - self._logs.keys():
+                # It has no directory.
+                del offsets[topic_partition]
 
     def _write_log_starts(
         self, data: DataDirectory, later: dict[TopicPartition, int] | None = None
@@ -376,14 +400,20 @@ class LogManager:
             for topic_partition, log in self._logs.items()
             if log.log_start_offset > log.segments[0].base_offset
         }
-        data.write_checkpoint(LOG_STARTS, starts | (later or {}))
+        data.write_checkpoint(
+            LOG_STARTS, self._of_unopened(self._log_starts) | starts | (later or {})
+        )
 
     def _checkpoint(self, data: DataDirectory) -> None:
-        data.write_checkpoint(
-            RECOVERY_POINTS,
-            {topic_partition: log.recovery_point for topic_partition, log in self._logs.items()},
-        )
+        points = {
+            topic_partition: log.recovery_point for topic_partition, log in self._logs.items()
+        }
+        data.write_checkpoint(RECOVERY_POINTS, self._of_unopened(self._recovery_points) | points)
         self._write_log_starts(data)
+
+    def _of_unopened(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the stored offsets of the logs that were not opened yet."""
+        return {key: offset for key, offset in offsets.items() if key not in self._logs}
 
     def _schedule_checkpoint(self, now: float) -> None:
         data = self.data

@@ -48,7 +48,7 @@ class BrokerLogs:
         self.manager = LogManager(settings, self.timers, path=path, owner=owner)
         self._partitions: dict[TopicIdPartition, TopicPartition] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
-        #: The epoch of the last process, if that was closed in order; else -1.
+        #: The epoch of the last process that opened a log, if that was closed in order; else -1.
         self.previous_epoch = -1
 
     def start(self, now: float) -> None:
@@ -64,17 +64,21 @@ class BrokerLogs:
             self._high_watermarks = data.read_checkpoint(_HIGH_WATERMARKS)
 
     def close(self, broker_epoch: int, now: float) -> None:
-        """Flush and close all logs, and record the epoch. Raises OSError."""
-        self.previous_epoch = broker_epoch
+        """Flush and close all logs, and record the epoch, -1 for none. Raises OSError.
+
+        A process that was not registered, and has opened no log, leaves the epoch as it was: the
+        broker still has all that it had (the marker of LogManager.shutdown).
+        """
+        if broker_epoch >= 0:
+            self.previous_epoch = broker_epoch
         if self.manager.is_durable:
             try:
-                self.manager.close(now, broker_epoch=broker_epoch)
+                self.manager.close(now, broker_epoch=self.previous_epoch)
             finally:
                 self._forget()
 
     def abandon(self) -> None:
         """Leave everything as it is, as the end of a killed process does."""
-        self.previous_epoch = -1
         if self.manager.is_durable:
             self.manager.abandon()
             self._forget()
@@ -88,6 +92,7 @@ class BrokerLogs:
 
     def open(self, partition: TopicIdPartition, topic: str, config: TopicConfig) -> PartitionLog:
         """Load the log of a partition, or create it. Raises OSError."""
+        self.previous_epoch = -1
         topic_partition = self._partitions.get(partition)
         if topic_partition is not None:
             self.manager.configure(topic_partition, config, self.timers.now)

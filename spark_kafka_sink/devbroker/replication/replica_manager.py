@@ -338,10 +338,15 @@ class ReplicaManager:
         self._logs.remove_others(self._replicas.keys())
 
     def checkpoint(self) -> None:
-        """Store the high watermarks; also done by an orderly shutdown."""
-        self._logs.store_high_watermarks(
-            {key: replica.log.high_watermark for key, replica in self._replicas.items()}
-        )
+        """Store the high watermarks; also done by an orderly shutdown.
+
+        Without replicas those of the last process remain, which this one may not have read yet
+        (ReplicaManager.checkpointHighWatermarks).
+        """
+        if self._replicas:
+            self._logs.store_high_watermarks(
+                {key: replica.log.high_watermark for key, replica in self._replicas.items()}
+            )
 
     def _check_isr(self, now: float) -> None:
         for key, replica in self._replicas.items():

@@ -59,11 +59,12 @@ class SimulatedDisk:
     def __init__(self) -> None:
         self.logs: dict[TopicIdPartition, PartitionLog] = {}
         self.high_watermarks: dict[TopicIdPartition, int] = {}
-        #: The epoch of the broker, if it was shut down cleanly.
+        #: The epoch of the last process that has opened a log, if that was shut down cleanly.
         self.clean_epoch = -1
 
     def open(self, partition: TopicIdPartition, _topic: str, config: TopicConfig) -> PartitionLog:
         """Return the log of a partition, as it was left."""
+        self.clean_epoch = -1
         log = self.logs.get(partition)
         if log is None:
             log = self.logs[partition] = PartitionLog(config=config)
@@ -105,12 +106,11 @@ def start_broker(
     rng: random.Random,
 ) -> BrokerNode:
     """Return a new process of a broker."""
-    previous_epoch, disk.clean_epoch = disk.clean_epoch, -1
     identity = BrokerIdentity(
         node_id=node_id,
         cluster_id=CLUSTER_ID,
         incarnation_id=uuid.UUID(int=rng.getrandbits(128)),
-        previous_epoch=previous_epoch,
+        previous_epoch=disk.clean_epoch,
     )
     return BrokerNode(
         identity,
@@ -128,4 +128,5 @@ def stop_broker(broker: BrokerNode, disk: SimulatedDisk, now: float) -> None:
     broker.stop(now)
     for log in disk.logs.values():
         log.flush(0)
-    disk.clean_epoch = broker.lifecycle.epoch
+    if broker.lifecycle.is_registered:
+        disk.clean_epoch = broker.lifecycle.epoch

@@ -196,7 +196,8 @@ def test_only_the_brokers_user_can_read_the_data_directory(cluster, again):
 
 
 def test_a_running_broker_has_no_clean_shutdown_marker(cluster):
-    """A broker that is killed must not be mistaken for one that was closed."""
+    """A broker that is killed with open logs must not be mistaken for one that was closed."""
+    create(cluster, "orders")
     assert [] == files(cluster, ".kafka*")
     cluster.restart()
     assert [] == files(cluster, ".kafka*")

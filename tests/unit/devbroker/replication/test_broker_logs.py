@@ -63,9 +63,57 @@ def test_a_clean_shutdown_counts_once(logs):
     """A process that is killed later has not closed its logs."""
     logs.close(7, 2.0)
     logs.start(3.0)
+    logs.open(FIRST, "t", CONFIG)
     logs.abandon()
     logs.start(4.0)
     assert -1 == logs.previous_epoch
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_process_that_has_opened_no_log_changes_nothing(logs, orderly):
+    """It ended before it was registered; the broker still has all that it had."""
+    log = logs.open(FIRST, "t", CONFIG)
+    logs.store_high_watermarks({FIRST: 2})
+    log.delete_records(1)
+    logs.close(7, 2.0)
+    logs.start(3.0)
+    if orderly:
+        logs.close(-1, 4.0)
+    else:
+        logs.abandon()
+    logs.start(5.0)
+    assert 7 == logs.previous_epoch
+    log = logs.open(FIRST, "t", CONFIG)
+    assert (1, 2) == (log.log_start_offset, log.log_end_offset)
+    assert 2 == logs.high_watermark(FIRST)
+
+
+def test_logs_that_were_not_opened_after_a_crash_are_recovered_later(tmp_path):
+    """A process that could not register and ends in order does not take them for closed."""
+    logs = logs_at(tmp_path)
+    write(logs.open(FIRST, "t", CONFIG), 2)
+    logs.abandon()
+    with (tmp_path / "t-0" / f"{0:020}.log").open("ab") as torn:
+        torn.write(b"part of a batch")
+    logs.start(2.0)
+    logs.close(-1, 3.0)
+    logs.start(4.0)
+    write(logs.open(FIRST, "t", CONFIG), 1)
+    assert 3 == len(list(logs.open(FIRST, "t", CONFIG).batches()))
+    logs.abandon()
+
+
+def test_a_new_topic_does_not_begin_where_the_old_one_did(tmp_path):
+    """The topic was deleted, and created again with its name, while the broker was away."""
+    logs = logs_at(tmp_path)
+    log = logs.open(FIRST, "t", CONFIG)
+    write(log, 2)
+    log.delete_records(1)
+    logs.close(7, 2.0)
+    logs.start(3.0)
+    log = logs.open(TopicIdPartition(uuid.UUID(int=9), 0), "t", CONFIG)
+    assert (0, 0) == (log.log_start_offset, log.log_end_offset)
+    logs.abandon()
 
 
 def test_a_deleted_log_begins_again(logs):

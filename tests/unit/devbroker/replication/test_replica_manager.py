@@ -16,6 +16,7 @@ from spark_kafka_sink.devbroker.metadata.records import (
     TopicIdPartition,
 )
 from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
+from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import alter_partition, fetch
 from spark_kafka_sink.record.record_batch import decode_header
@@ -27,6 +28,7 @@ from tests.support.devbroker.replication.three_replicas import (
     TOPIC_ID,
     change,
     fence,
+    three_replicas,
 )
 from tests.support.record.plain_batches import PlainRecord, plain_batch
 
@@ -94,6 +96,17 @@ def test_acks_all_waits_for_the_followers():
     leader.fetch(1, replica=2)
     assert leader.outcome() == ErrorCode.NONE
     assert leader.manager.take_changed() == {KEY}
+
+
+def test_a_new_process_keeps_the_high_watermarks_until_it_has_its_replicas():
+    """Otherwise every restart would hide all records from consumers until they are replicated."""
+    first = Node(0, isr=(0,))
+    assert ErrorCode.NONE == first.produce()
+    first.tick(5.0)
+    again = ReplicaManager(0, first.disk, three_replicas(isr=(0,)))
+    again.tick(6.0)
+    again.checkpoint()
+    assert 1 == first.disk.high_watermark(KEY)
 
 
 def test_a_leader_that_is_replaced_does_not_acknowledge():
