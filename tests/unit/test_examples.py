@@ -20,6 +20,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 NOT_HERE = {
     "cluster.py",
     "demo.py",
+    # It serves until Ctrl-C; test_fastapi_service.py has its requests.
+    "fastapi_service.py",
     # Its functions, in tests/spark/test_exactly_once.py.
     "route_bad_payloads.py",
     "stream_exactly_once.py",

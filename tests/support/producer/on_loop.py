@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import uvloop
 
 from spark_kafka_sink.producer.aio_kafka_producer import AIOKafkaProducer
 from tests.support.kafka.real_kafka import wait_until
@@ -18,14 +20,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def on_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine function within the time limit of tests; return what it returns."""
+#: The kinds of event loops that the asyncio clients run on.
+LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def on_loop(
+    main: Callable[[], Coroutine[Any, Any, T]],
+    loop: str = "asyncio",
+    *,
+    seconds: float = TIMEOUT,
+) -> T:
+    """Run a coroutine function on one of `LOOPS`, not longer than this; return what it returns."""
 
     async def limited() -> T:
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(seconds):
             return await main()
 
-    return asyncio.run(limited())
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        return runner.run(limited())
 
 
 def aio_producer(broker: DevBroker, **settings: object) -> AIOKafkaProducer:

@@ -53,7 +53,7 @@ def test_a_storm_of_cancellations_loses_and_doubles_nothing(broker, seed):
             pool = producer._core.pool
             assert (pool.total_bytes, 0) == (pool.available_bytes, pool.waiting_threads)
 
-    on_loop(main)
+    on_loop(main, "uvloop" if seed % 2 else "asyncio")
     counts = Counter(values_of(broker))
     assert {1} == set(counts.values())
     assert sent <= set(counts)

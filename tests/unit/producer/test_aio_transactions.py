@@ -92,7 +92,7 @@ def test_a_block_that_is_cancelled_aborts_or_has_committed(broker, seed):
                 await asyncio.wait({task})
             await block(99)
 
-    on_loop(main)
+    on_loop(main, "uvloop" if seed % 2 else "asyncio")
     numbers = [value.partition(b"-")[0] for value in committed(broker)]
     assert {3} == {numbers.count(number) for number in numbers}
     assert [b"99"] * 3 == numbers[-3:]

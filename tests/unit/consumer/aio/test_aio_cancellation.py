@@ -114,7 +114,7 @@ def test_a_storm_of_cancellations_loses_and_doubles_nothing(broker, read, protoc
                     await consumer.commit()
                     assert len(found) == (await consumer.committed([tp()]))[tp()].offset
 
-    on_loop(main)
+    on_loop(main, "uvloop" if protocol == "consumer" else "asyncio")
     assert MANY == found
 
 
