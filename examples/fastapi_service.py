@@ -98,7 +98,7 @@ def service(bootstrap_servers: str) -> FastAPI:
 
 
 def main() -> None:
-    """Serve until Ctrl-C."""
+    """Run the service until Ctrl-C."""
     with kafka_for(TOPIC, partitions=3) as bootstrap_servers:
         uvicorn.run(service(bootstrap_servers), port=8000)
 

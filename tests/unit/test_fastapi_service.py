@@ -52,7 +52,7 @@ def service(monkeypatch):
 
 @asynccontextmanager
 async def served(app) -> AsyncIterator[tuple[str, int]]:
-    """Serve an app on the running loop; yield its address."""
+    """Run an app on the running loop; yield its address."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
