@@ -1,4 +1,4 @@
-"""`KafkaConsumer` against confluent-kafka: records per second, and the time until a record is read.
+"""Both consumers against confluent-kafka: records per second, and the time until a record is read.
 
 Each run is a new process, `python -m benchmarks.consuming CLIENT TOPIC SERVERS ROWS`, which prints
 its seconds. The records' times are measured with a producer in a process of its own that sends one
@@ -7,11 +7,12 @@ every 3 ms, with the time on the machine's clock as its value.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import confluent_kafka
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from benchmarks.measuring import Trial, contest, heading, progress, table, verdict
 from benchmarks.payloads import RECORD_BYTES
 from benchmarks.setting import ROOT
+from spark_kafka_sink.consumer.aio_kafka_consumer import AIOKafkaConsumer
 from spark_kafka_sink.consumer.kafka_consumer import KafkaConsumer
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -30,13 +32,18 @@ if TYPE_CHECKING:
 
 ARROW = "poll_arrow"
 OBJECTS = "poll"
+ITERATION = "for record in consumer"
+ASYNC_ARROW = "await poll_arrow"
+ASYNC_ITERATION = "async for record in consumer"
 CONFLUENT = "confluent-kafka, consume()"
 PARTITIONS = 4
 AT_ONCE = 500
 #: `poll_arrow` against confluent-kafka, and `poll`.
 ARROW_TARGET, OBJECTS_TARGET = 5.0, 1.0
+#: `async for` against `for`.
+ASYNC_TARGET = 0.8
 #: Milliseconds by which the time until a record is read may exceed confluent-kafka's.
-LATER_BY = 0.5
+LATER_BY = 0.3
 WARM_UP, COUNT = 500, 2_000
 _PAUSE = 0.003
 _CHUNK = 100_000
@@ -52,13 +59,18 @@ def run(setting: Setting) -> None:
         [seconds] = _in_new_process(client, topic, servers, str(setting.rows))
         return Trial(setting.rows, seconds=seconds)
 
-    clients = (ARROW, OBJECTS, CONFLUENT)
     best = contest(
-        {client: lambda client=client: measured(client) for client in clients},
+        {client: lambda client=client: measured(client) for client in _READERS},
         rounds=setting.rounds,
     )
     setting.kafka.delete_topics([topic])
-    theirs = best[CONFLUENT].rate
+    theirs, looped = best[CONFLUENT].rate, best[ITERATION].rate
+    targets = {
+        ARROW: verdict(best[ARROW].rate / theirs, at_least=ARROW_TARGET),
+        OBJECTS: verdict(best[OBJECTS].rate / theirs, at_least=OBJECTS_TARGET),
+        ASYNC_ITERATION: "to `for`: "
+        + verdict(best[ASYNC_ITERATION].rate / looped, at_least=ASYNC_TARGET),
+    }
     heading(
         f"Consumers, {setting.rows:,} records of {RECORD_BYTES} bytes, lz4, {PARTITIONS} "
         "partitions, million records/s"
@@ -70,16 +82,16 @@ def run(setting: Setting) -> None:
                 client,
                 f"{best[client].rate:.2f}",
                 f"{best[client].rate / theirs:.2f}x",
-                "" if target is None else verdict(best[client].rate / theirs, at_least=target),
+                targets.get(client, ""),
             ]
-            for client, target in zip(clients, (ARROW_TARGET, OBJECTS_TARGET, None), strict=True)
+            for client in _READERS
         ],
     )
     _measure_latency(setting)
 
 
 def _measure_latency(setting: Setting) -> None:
-    best = {name: np.full(2, np.inf) for name in (OBJECTS, CONFLUENT)}
+    best = {name: np.full(2, np.inf) for name in (OBJECTS, ASYNC_ITERATION, CONFLUENT)}
     servers = setting.kafka.bootstrap_servers
     for number in range(1, setting.rounds + 1):
         for name, before in best.items():
@@ -89,7 +101,7 @@ def _measure_latency(setting: Setting) -> None:
             setting.kafka.delete_topics([topic])
             best[name] = np.minimum(before, np.percentile(nanoseconds, [50, 99]))
     progress("")
-    later = (best[OBJECTS] - best[CONFLUENT])[0] / 1e6
+    later = {name: (times - best[CONFLUENT])[0] / 1e6 for name, times in best.items()}
     heading(f"From the send to the return of poll, {COUNT:,} records, milliseconds")
     table(
         ["client", "p50", "p99", "p50, ours - theirs", "target"],
@@ -97,8 +109,8 @@ def _measure_latency(setting: Setting) -> None:
             [
                 name,
                 *(f"{each / 1e6:.3f}" for each in times),
-                f"{later:.3f}" if name == OBJECTS else "",
-                verdict(later, at_most=LATER_BY) if name == OBJECTS else "",
+                f"{later[name]:.3f}" if name != CONFLUENT else "",
+                verdict(later[name], at_most=LATER_BY) if name != CONFLUENT else "",
             ]
             for name, times in best.items()
         ],
@@ -126,8 +138,11 @@ def _in_new_process(*arguments: str) -> list[float]:
 # --- in a process of its own
 
 
-def _ours(servers: str, topic: str, partitions: int) -> KafkaConsumer:
-    consumer = KafkaConsumer(
+C = TypeVar("C", KafkaConsumer, AIOKafkaConsumer)
+
+
+def _ours(kind: type[C], servers: str, topic: str, partitions: int) -> C:
+    consumer = kind(
         {
             "bootstrap.servers": servers,
             "auto.offset.reset": "earliest",
@@ -156,15 +171,45 @@ def _theirs(servers: str, topic: str, partitions: int) -> confluent_kafka.Consum
 
 
 def _read_arrow(servers: str, topic: str, rows: int) -> None:
-    with _ours(servers, topic, PARTITIONS) as consumer:
+    with _ours(KafkaConsumer, servers, topic, PARTITIONS) as consumer:
         while rows > 0:
             rows -= consumer.poll_arrow(10).num_rows
 
 
 def _read_objects(servers: str, topic: str, rows: int) -> None:
-    with _ours(servers, topic, PARTITIONS) as consumer:
+    with _ours(KafkaConsumer, servers, topic, PARTITIONS) as consumer:
         while rows > 0:
             rows -= consumer.poll(10).count
+
+
+def _iterate(servers: str, topic: str, rows: int) -> None:
+    with _ours(KafkaConsumer, servers, topic, PARTITIONS) as consumer:
+        for record in consumer:
+            record.key, record.value, record.offset  # noqa: B018  as the others do
+            rows -= 1
+            if not rows:
+                return
+
+
+def _read_arrow_on_loop(servers: str, topic: str, rows: int) -> None:
+    async def read(rows: int) -> None:
+        async with _ours(AIOKafkaConsumer, servers, topic, PARTITIONS) as consumer:
+            while rows > 0:
+                rows -= (await consumer.poll_arrow(10)).num_rows
+
+    asyncio.run(read(rows))
+
+
+def _iterate_on_loop(servers: str, topic: str, rows: int) -> None:
+    async def iterate(rows: int) -> None:
+        async with _ours(AIOKafkaConsumer, servers, topic, PARTITIONS) as consumer:
+            async for record in consumer:
+                record.key, record.value, record.offset  # noqa: B018  as the others do
+                rows -= 1
+                if not rows:
+                    return
+
+    asyncio.run(iterate(rows))
 
 
 def _read_messages(servers: str, topic: str, rows: int) -> None:
@@ -204,8 +249,22 @@ def _times(poll: Callable[[], list[bytes]], topic: str, servers: str) -> list[in
     return times[WARM_UP:]
 
 
+def _time_on_loop(servers: str, topic: str, _: int) -> list[int]:
+    async def read() -> list[int]:
+        times: list[int] = []
+        async with _ours(AIOKafkaConsumer, servers, topic, 1) as consumer:
+            with _sender(topic, servers):
+                async for record in consumer:
+                    times.append(time.monotonic_ns() - int(record.value))
+                    if len(times) == WARM_UP + COUNT:
+                        break
+        return times[WARM_UP:]
+
+    return asyncio.run(read())
+
+
 def _time_objects(servers: str, topic: str, _: int) -> list[int]:
-    with _ours(servers, topic, 1) as consumer:
+    with _ours(KafkaConsumer, servers, topic, 1) as consumer:
         return _times(
             lambda: [record.value for record in consumer.poll(10).records()], topic, servers
         )
@@ -224,18 +283,27 @@ def _time_messages(servers: str, topic: str, _: int) -> list[int]:
         consumer.close()
 
 
+_READERS = {
+    ARROW: _read_arrow,
+    ASYNC_ARROW: _read_arrow_on_loop,
+    OBJECTS: _read_objects,
+    ITERATION: _iterate,
+    ASYNC_ITERATION: _iterate_on_loop,
+    CONFLUENT: _read_messages,
+}
+
+
 def main(client: str, topic: str, servers: str, rows: str) -> None:
     """Read a topic, twice if it is timed as a whole, and print the time or the times."""
     jobs = {
-        ARROW: _read_arrow,
-        OBJECTS: _read_objects,
-        CONFLUENT: _read_messages,
+        **_READERS,
         "send": _send,
         f"{OBJECTS}, one by one": _time_objects,
+        f"{ASYNC_ITERATION}, one by one": _time_on_loop,
         f"{CONFLUENT}, one by one": _time_messages,
     }
     job = jobs[client]
-    if client in {ARROW, OBJECTS, CONFLUENT}:
+    if client in _READERS:
         job(servers, topic, int(rows))
     started = time.perf_counter()
     times = job(servers, topic, int(rows))
