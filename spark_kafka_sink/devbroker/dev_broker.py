@@ -192,7 +192,7 @@ class DevBroker:
         yet: a write with acks=1 that waited for it may be confirmed and then lost. Raises
         KafkaError if broker `node_id` is not paused.
         """
-        self._do(lambda: self._server.resume_broker(node_id))
+        self._thread.wait_for(lambda: self._server.resume_broker(node_id))
 
     def wipe(self, node_id: int) -> None:
         """Delete the logs of a broker that was stopped or killed, as the loss of its disk does.

@@ -328,6 +328,7 @@ class Connection(AcceptedConnection):
             and not self._write_paused
             and not self._muted
             and not self._awaits_turn
+            and not self._is_paused
         )
 
     def _lane(self) -> Lane | None:
@@ -584,12 +585,7 @@ class Connection(AcceptedConnection):
         """Write as much as the client reads: large buffers as they are, small ones joined."""
         if self._eof and self._listener.tls is not None:
             self._outgoing.clear()
-        while (
-            self._outgoing
-            and self._transport is not None
-            and not self._write_paused
-            and not self._is_paused
-        ):
+        while self._outgoing and self._transport is not None and not self._write_paused:
             joined: list[Buffer] = []
             size = 0
             while self._outgoing and size + len(self._outgoing[0]) <= _JOIN_BELOW_BYTES:

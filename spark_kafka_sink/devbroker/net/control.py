@@ -173,7 +173,7 @@ class ControlServer:
             case "pause":
                 cluster.pause_broker(node_id)
             case "resume":
-                cluster.resume_broker(node_id)
+                await cluster.resume_broker(node_id)
             case "start":
                 cluster.start_broker(node_id)
             case "wipe":

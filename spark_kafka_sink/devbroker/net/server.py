@@ -258,15 +258,18 @@ class ClusterServer:
         self._servers[node_id].pause()
         self.changed()
 
-    def resume_broker(self, node_id: int) -> None:
+    async def resume_broker(self, node_id: int) -> None:
         """Continue a broker that is paused, first with what clients have sent to it.
 
         Raises KafkaError if it is not paused.
         """
         if self._state(node_id) != "paused":
             raise KafkaError(f"broker {node_id} is {self._state(node_id)}, not paused")
-        self.cluster.resume_broker(node_id, self.clock())
         self._servers[node_id].resume()
+        # What clients have sent is read in the next turn of the loop, after this task's.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self.cluster.resume_broker(node_id, self.clock())
         self.changed()
 
     def wipe_broker(self, node_id: int) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import select
 import socket
+import struct
 
 import pytest
 
 from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.net.faults import Delay
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
-from spark_kafka_sink.protocol.registry import RequestHeader, encode_request
+from spark_kafka_sink.protocol.registry import RequestHeader, decode_response, encode_request
+from tests.support.devbroker.broker_asker import produce_request
+from tests.support.kafka.real_kafka import wait_until
+from tests.support.record.plain_batches import plain_batch
 
 #: Others take over after a fraction of a second.
 QUICK = {"broker_session_timeout_ms": 100, "controller_quorum_fetch_timeout_ms": 100}
@@ -28,15 +34,25 @@ def connect(cluster, node_id):
     return socket.create_connection((host, int(port)), timeout=120)
 
 
-def ask_versions(client):
-    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+def send(client, request, version, times=1):
     header = RequestHeader(
         request_api_key=request.api_key,
-        request_api_version=request.highest_version,
+        request_api_version=version,
         correlation_id=1,
         client_id="t",
     )
-    client.sendall(b"".join(encode_request(header, request)))
+    client.sendall(times * b"".join(encode_request(header, request)))
+
+
+def receive(client, request, version):
+    """Return the response to a request."""
+    (size,) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+    frame = client.recv(size, socket.MSG_WAITALL)
+    return decode_response(request.api_key, version, frame)[1]
+
+
+def ask_versions(client):
+    send(client, ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
 
 
 def is_readable(client):
@@ -70,6 +86,70 @@ def test_a_producer_goes_on_at_the_new_leader(cluster):
         cluster.resume(1)
         producer.send("t", b"3").result(120)
     assert [b"1", b"2", b"3"] == [record.value for record in cluster.records("t")[0]]
+
+
+def wait_for_another_leader(cluster):
+    wait_until(lambda: cluster.leader("t") not in {-1, 1}, seconds=120, what="a new leader")
+
+
+def test_a_resumed_leader_confirms_what_was_sent_before_and_loses_it(cluster):
+    """It handles the write with acks=1 before it learns that another broker leads."""
+    request = produce_request("t", plain_batch(1), acks=1)
+    with connect(cluster, 1) as client:
+        ask_versions(client)
+        assert client.recv(1_000)
+        cluster.pause(1)
+        send(client, request, 11)
+        wait_for_another_leader(cluster)
+        cluster.resume(1)
+        (partition,) = receive(client, request, 11).responses[0].partition_responses
+    assert (ErrorCode.NONE, 0) == (partition.error_code, partition.base_offset)
+    empty = {1: 0, 2: 0, 3: 0}
+    wait_until(lambda: cluster.end_offsets("t") == empty, seconds=120, what="the truncation")
+    assert [] == cluster.records("t")[0]
+
+
+def test_requests_that_have_arrived_are_handled_when_the_broker_is_resumed(cluster):
+    """Of two in one packet, the second one is not handled if the broker is paused in between."""
+
+    def pause(_request, context):
+        if context.node_id == 1 and context.number == 1:
+            cluster._server.pause_broker(1)
+
+    hook = cluster.on("api-versions", pause)
+    with connect(cluster, 1) as client, connect(cluster, 2) as other:
+        request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+        send(client, request, 0, times=2)
+        wait_until(lambda: hook.seen, seconds=120, what="the first request")
+        for _ in range(3):
+            send(other, request, 0)
+            receive(other, request, 0)
+        assert 1 + 3 == hook.seen
+        cluster.resume(1)
+        for _ in range(2):
+            receive(client, request, 0)
+    assert 2 + 3 == hook.seen
+
+
+def test_a_request_that_waits_is_answered_when_the_broker_is_resumed(cluster):
+    """Its time is up during the pause, and nothing wakes it afterwards."""
+
+    def pause(_request, context):
+        if context.node_id != 1:
+            return None
+        cluster._server.pause_broker(1)
+        return Delay(0.0, handled=True)
+
+    hook = cluster.on("api-versions", pause)
+    with connect(cluster, 1) as client, connect(cluster, 2) as other:
+        ask_versions(client)
+        wait_until(lambda: hook.fired, seconds=120, what="the request")
+        for _ in range(3):
+            ask_versions(other)
+            assert other.recv(1_000)
+        assert not is_readable(client)
+        cluster.resume(1)
+        assert client.recv(1_000)
 
 
 def test_only_a_running_broker_is_paused_and_only_a_paused_one_resumed(cluster):
