@@ -22,8 +22,8 @@ from spark_kafka_sink.devbroker.base.client_quotas import (
     find_quota,
 )
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError, RefusedError
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.devbroker.handlers.api_versions import unsupported_version
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.registry import HANDLERS
@@ -38,6 +38,7 @@ from spark_kafka_sink.protocol.registry import decode_request_header, encode_res
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.partition_faults import PartitionFault
+    from spark_kafka_sink.devbroker.handlers.handler import Cluster
     from spark_kafka_sink.protocol.registry import RequestHeader
     from spark_kafka_sink.protocol.schema import AnyRequest, ApiResponse
 
@@ -50,17 +51,15 @@ class Broker:
     def __init__(
         self,
         *,
-        node_id: int = 1,
         settings: BrokerSettings | None = None,
-        cluster: ClusterState | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
-        """Join a cluster, or create one with this broker alone."""
-        self.node_id = node_id
+        """Join a cluster, by default a new one of this broker alone."""
         if settings is None:
             settings = BrokerSettings() if cluster is None else cluster.settings
         self.settings = settings
-        self.cluster = cluster or ClusterState(settings=settings)
-        self.cluster.broker_ids.add(node_id)
+        self.node_id = settings.node_id
+        self.cluster: Cluster = cluster or StandaloneCluster(settings=settings)
         self.client_rates = ClientRates()
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
@@ -70,8 +69,8 @@ class Broker:
     def advertise(self, host: str, port: int, *, listener: str | None = None) -> None:
         """Register the address at which clients reach this broker, which now counts as running.
 
-        `listener` names a listener whose clients use an address of their own. Which partitions the
-        broker leads is decided by `ClusterState.elect`, once all brokers have started.
+        `listener` names a listener whose clients use an address of their own. The broker leads
+        stored partitions once `StandaloneCluster.elect` was called.
         """
         addresses = self.cluster.nodes
         if listener is not None:

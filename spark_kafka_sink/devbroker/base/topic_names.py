@@ -1,8 +1,9 @@
 """The names that topics may have (Kafka's Topic), and those of Kafka's internal topics.
 
-Clients do not see the internal topics: the coordinators store their state in memory or in their own
-logs (`coordinator_log`). The partitions still matter: they decide which broker coordinates what,
-and a transaction that includes a group's offsets includes the group's partition.
+The partitions of the internal topics decide which broker coordinates what, and a transaction that
+includes a group's offsets includes the group's partition. With several brokers they are topics like
+others. Clients do not see those of one broker, whose coordinators store their state in memory or in
+logs of their own (`coordinator_log`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 #: Partitions of the first two (offsets.topic.num.partitions, transaction.state.log.num.partitions).
 COORDINATOR_PARTITIONS = 50
+#: Internal topics whose partition leaders are coordinators.
+COORDINATED_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 _NATIVE_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 
@@ -62,6 +65,12 @@ def coordinator_partition(key: str) -> int:
         # Java's Math.abs returns the smallest integer unchanged; Utils.abs makes it 0.
         code = ((1 << 32) - code) & 0x7FFFFFFF
     return code % COORDINATOR_PARTITIONS
+
+
+def coordinates(topic_partition: TopicPartition) -> bool:
+    """Return whether the leader of a partition is a coordinator."""
+    topic, index = topic_partition
+    return topic in COORDINATED_TOPICS and 0 <= index < COORDINATOR_PARTITIONS
 
 
 def group_metadata_partition(group_id: str) -> TopicPartition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
 
 
-class SingleBroker(ClusterState):
-    """A cluster of one broker, whose state is that of the cluster."""
+class SingleBroker(StandaloneCluster):
+    """A cluster of one broker, which can start and stop."""
 
     def __init__(self, settings: BrokerSettings, data_dir: Path | None = None) -> None:
         """Create a broker that does not run yet. Raises ConfigError."""
         super().__init__(settings=settings, data_dir=data_dir)
-        self.brokers = [Broker(node_id=settings.node_id, cluster=self)]
+        self.brokers = [Broker(cluster=self)]
 
     @property
     def data(self) -> DataDirectory | None:
@@ -38,7 +38,8 @@ class SingleBroker(ClusterState):
 
     def begin_stop(self, node_id: int, now: float) -> bool:
         """Record that the broker stops, which needs no approval."""
-        self.fence(node_id, now)
+        del node_id, now
+        self.fence()
         return True
 
     def stop_broker(self, node_id: int, now: float) -> None:

@@ -11,13 +11,13 @@ for this one's coordinators and leaders come in by `serve`, with the same handle
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from spark_kafka_sink.devbroker.base.authorizer import BROKERS
+from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.base.timers import NEVER
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.broker_registration import Listener
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.cluster.broker_view import BrokerView
-    from spark_kafka_sink.devbroker.cluster.cluster_store import ClusterStore
     from spark_kafka_sink.devbroker.cluster.replicated_coordinators import CoordinatorWrite
     from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
     from spark_kafka_sink.devbroker.metadata.envelope import Envelope
@@ -68,7 +67,6 @@ class ReplicatedBroker(Broker):
         self,
         node_id: int,
         settings: BrokerSettings,
-        store: ClusterStore,
         collect: Callable[[int, float], None],
         advertise: Callable[[int, tuple[Listener, ...]], None],
     ) -> None:
@@ -76,8 +74,9 @@ class ReplicatedBroker(Broker):
 
         `collect` sends what its handlers have caused, and `advertise` registers other addresses.
         """
-        self._unknown = ClusterState(settings=settings, store=store)
-        super().__init__(node_id=node_id, settings=settings, cluster=self._unknown)
+        super().__init__(settings=replace(settings, node_id=node_id))
+        #: What the broker knows of the cluster while it does not run: nothing.
+        self._unknown = self.cluster
         self._collect = collect
         self._advertise = advertise
         #: The address of each listener, which clients and other brokers see.
@@ -157,26 +156,32 @@ class ReplicatedBroker(Broker):
         kept: object = None,
         **context: Any,
     ) -> ApiResponse | Delayed | None:
-        """Handle a request; see `Broker.handle`."""
+        """Handle a request; see `Broker.handle`. Without a process, raises CloseConnectionError."""
+        view = self._view
+        if view is None:
+            raise CloseConnectionError(f"broker {self.node_id} is not running")
         held = kept if isinstance(kept, _Held) else _Held()
         while True:
             self._news = set()
-            outcome = self._handle(held, header, request, now, **context)
-            if self._node is not None:
-                self._collect(self.node_id, now)
+            outcome = self._handle(view, held, header, request, now, **context)
+            self._collect(self.node_id, now)
             self._note_changes()
             if not isinstance(outcome, Delayed) or outcome.watched.isdisjoint(self._news):
                 return outcome
 
     def _handle(
-        self, held: _Held, header: RequestHeader, request: AnyRequest, now: float, **context: Any
+        self,
+        view: BrokerView,
+        held: _Held,
+        header: RequestHeader,
+        request: AnyRequest,
+        now: float,
+        **context: Any,
     ) -> ApiResponse | Delayed | None:
         """Call the handler, or check whether what its coordinator has written is replicated."""
-        view = self._view
         if not held.is_handled:
             outcome = super().handle(header, request, now, kept=held.kept, **context)
-            if view is not None:
-                held.writes += view.take_writes()
+            held.writes += view.take_writes()
             if isinstance(outcome, Delayed):
                 held.kept = outcome.kept
                 return Delayed(outcome.until, outcome.watched, held)
@@ -185,8 +190,6 @@ class ReplicatedBroker(Broker):
             held.until = now + _COORDINATOR_TIMEOUT
         if not held.writes:
             return held.response
-        if view is None:
-            return self.error_response(header, request, ErrorCode.NOT_COORDINATOR, now)
         return self._replicated(view, held, header, request, now)
 
     def _replicated(
@@ -222,6 +225,9 @@ class ReplicatedBroker(Broker):
         self._serve(envelope, now, now, None)
 
     def _serve(self, envelope: Envelope, arrived: float, now: float, kept: object) -> None:
+        view = self._view
+        if view is None:
+            return
         request = cast("AnyRequest", envelope.message)
         header = RequestHeader(
             request_api_key=request.api_key,
@@ -230,7 +236,7 @@ class ReplicatedBroker(Broker):
             client_id="",
         )
         held = kept if isinstance(kept, _Held) else _Held()
-        outcome = self._handle(held, header, request, now, arrived=arrived, principal=BROKERS)
+        outcome = self._handle(view, held, header, request, now, arrived=arrived, principal=BROKERS)
         if isinstance(outcome, Delayed):
             self._served.append(_Served(envelope, arrived, outcome))
         elif outcome is not None and self._node is not None:

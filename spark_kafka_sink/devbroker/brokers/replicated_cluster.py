@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.timers import NEVER
+from spark_kafka_sink.devbroker.base.topic_names import coordinates
 from spark_kafka_sink.devbroker.brokers.replicated_broker import ReplicatedBroker
 from spark_kafka_sink.devbroker.cluster.broker_view import BrokerView
-from spark_kafka_sink.devbroker.cluster.cluster_state import coordinates
 from spark_kafka_sink.devbroker.cluster.cluster_store import ClusterStore
 from spark_kafka_sink.devbroker.controller.replication_control import ControllerSettings
 from spark_kafka_sink.devbroker.lifecycle.broker_cluster import BrokerCluster
@@ -138,7 +138,7 @@ class ReplicatedCluster:
         if data_dir is None:
             self._logs = {node_id: self._new_logs(node_id) for node_id in self.node_ids}
         self.brokers = [
-            ReplicatedBroker(node_id, settings, self._store, self._collect, self._advertise)
+            ReplicatedBroker(node_id, settings, self._collect, self._advertise)
             for node_id in self.node_ids
         ]
         self._by_id = {broker.node_id: broker for broker in self.brokers}

@@ -1,1 +1,1 @@
-"""Topics, partitions and leaders of all the brokers of a cluster."""
+"""Topics, partitions, leaders and coordinators, as each broker of a cluster knows them."""

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.cluster.cluster_state import OnMarkers
     from spark_kafka_sink.devbroker.cluster.cluster_store import ClusterStore
-    from spark_kafka_sink.devbroker.cluster.partition import Leadership
     from spark_kafka_sink.devbroker.cluster.replicated_coordinators import CoordinatorWrite
     from spark_kafka_sink.devbroker.lifecycle.broker_cluster import OnResponse
     from spark_kafka_sink.devbroker.lifecycle.broker_node import BrokerNode
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 class BrokerView(ClusterState):
     """The brokers and topics of a cluster that replicates, by the metadata of one broker."""
 
-    has_controller = True
-
     def __init__(
         self,
         settings: BrokerSettings,
@@ -69,7 +66,7 @@ class BrokerView(ClusterState):
         `logs` are those of the broker, and `forward` passes requests on to the controller.
         """
         # The timers end with the process of the broker, unlike those of the logs.
-        super().__init__(settings=settings, timers=Timers(), logs=logs.manager, store=store)
+        super().__init__(settings, Timers(), logs.manager, store)
         self._node = node
         self._forward = forward
         self._replicated = ReplicatedCoordinators(self, node)
@@ -180,14 +177,12 @@ class BrokerView(ClusterState):
         """Return the broker that coordinates a transactional id, -1 while there is none."""
         return self._replicated.leader(TRANSACTION_STATE_TOPIC, transactional_id)
 
-    def check_group_coordinator(self, node_id: int, group_id: str) -> None:
+    def check_group_coordinator(self, group_id: str) -> None:
         """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates the group."""
-        del node_id
         self._check_loaded(GROUP_METADATA_TOPIC, group_id)
 
-    def check_transaction_coordinator(self, node_id: int, transactional_id: str) -> None:
+    def check_transaction_coordinator(self, transactional_id: str) -> None:
         """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates the id."""
-        del node_id
         self._check_loaded(TRANSACTION_STATE_TOPIC, transactional_id)
 
     def _check_loaded(self, topic: str, key: str) -> None:
@@ -233,9 +228,6 @@ class BrokerView(ClusterState):
     def send_markers(self, now: float) -> None:
         """Send the markers that have waited until a transaction's end was replicated."""
         self._replicated.send_markers(now)
-
-    def _find_leadership(self, topic_partition: TopicPartition) -> Leadership:
-        return self.partition(topic_partition).leadership
 
     def verify(
         self,

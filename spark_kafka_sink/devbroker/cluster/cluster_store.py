@@ -1,7 +1,7 @@
 """What a cluster stores once for all of its brokers: its id, ACLs, users and quotas.
 
-It is in `cluster.json` with a data directory, otherwise only in memory. The topics of brokers that
-share one log are there as well; brokers that replicate have theirs in the metadata log.
+It is in `cluster.json` with a data directory, otherwise only in memory. The topics of a broker that
+is alone are there as well; brokers that replicate have theirs in the metadata log.
 """
 
 from __future__ import annotations

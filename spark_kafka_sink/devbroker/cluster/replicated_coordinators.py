@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_names import (
+    COORDINATED_TOPICS,
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
     coordinator_partition,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_COORDINATED = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
 _ALL_ACKS = -1
 
 
@@ -146,9 +146,9 @@ class ReplicatedCoordinators:
         self._cluster = cluster
         self._node = node
         self.logs = {
-            name: ReplicatedCoordinatorLog(cluster.logs, name, node) for name in _COORDINATED
+            name: ReplicatedCoordinatorLog(cluster.logs, name, node) for name in COORDINATED_TOPICS
         }
-        self._loaded: dict[str, set[int]] = {name: set() for name in _COORDINATED}
+        self._loaded: dict[str, set[int]] = {name: set() for name in COORDINATED_TOPICS}
         self._markers: list[_Markers] = []
 
     def is_loaded(self, topic: str, key: str) -> bool:
@@ -173,13 +173,13 @@ class ReplicatedCoordinators:
     def apply(self, delta: MetadataDelta, now: float) -> None:
         """Load the partitions that this broker leads now, and unload the others."""
         for topic in delta.deleted_topics.values():
-            if topic.name in _COORDINATED:
+            if topic.name in COORDINATED_TOPICS:
                 for index in list(self._loaded[topic.name]):
                     self._unload(topic.name, index)
         image = self._node.image
         for key in delta.partitions:
             name = image.topics[key.topic_id].name
-            if name not in _COORDINATED:
+            if name not in COORDINATED_TOPICS:
                 continue
             partition = image.find_partition(key)
             leads = partition is not None and partition.leader == self._node.node_id

@@ -1,8 +1,7 @@
 """The topics of a cluster that replicates, as one of its brokers knows them.
 
-Handlers see the same `Topic` and `Partition` as in a cluster whose brokers share their logs. Here
-each broker has its own, which follow its metadata: they may be old. The logs are the broker's own
-replicas: a `ReplicatedPartition` writes to the leader's replica, and writes wait for the followers.
+They follow the metadata of that broker, which may be old. The logs are the broker's own replicas:
+a `ReplicatedPartition` writes to the leader's replica, and writes wait for the followers.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from spark_kafka_sink.devbroker.metadata.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from spark_kafka_sink.devbroker.cluster.topic_changes import Topics
     from spark_kafka_sink.devbroker.log.log_segment import FetchedRecords
     from spark_kafka_sink.devbroker.log.partition_log import AppendResult
     from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
     from spark_kafka_sink.devbroker.metadata.image import MetadataDelta, MetadataImage, TopicImage
     from spark_kafka_sink.devbroker.metadata.records import PartitionRecord
+    from spark_kafka_sink.devbroker.replication.replica import Replica
     from spark_kafka_sink.devbroker.replication.replica_manager import ReplicaManager
     from spark_kafka_sink.protocol.error_codes import ErrorCode
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
@@ -43,29 +41,30 @@ class ReplicatedPartition(Partition):
         """The partition, by the id of its topic."""
         return TopicIdPartition(self.topic.topic_id, self.index)
 
-    def log_end_offset(self, node_id: int) -> int:
-        """Return where the log of this broker ends."""
-        del node_id
-        return self.log.log_end_offset
+    @property
+    def _replica(self) -> Replica:
+        """The replica of this broker; raises RefusedError with NOT_LEADER_OR_FOLLOWER for none."""
+        return self.replicas_here.find(self.key)
 
-    def end_offset(self, node_id: int) -> int:
-        """Return the high watermark of this broker."""
-        del node_id
-        return self.log.high_watermark
-
-    def check_leader(self, node_id: int) -> None:
+    def check_leader(self) -> None:
         """Raise RefusedError with NOT_LEADER_OR_FOLLOWER unless this broker leads the partition."""
-        del node_id
-        self.replicas_here.find(self.key).as_leader()
+        self._replica.as_leader()
+
+    def check_reader(self, leader_epoch: int, *, only_leader: bool = True) -> None:
+        """Raise RefusedError unless a client may read here; see `Partition.check_reader`."""
+        replica = self._replica
+        self.check_leader_epoch(leader_epoch)
+        if only_leader:
+            replica.as_leader()
 
     def check_enough_replicas(self) -> None:
         """Raise RefusedError with NOT_ENOUGH_REPLICAS below min.insync.replicas."""
-        self.replicas_here.find(self.key).as_leader().check_enough_replicas()
+        self._replica.as_leader().check_enough_replicas()
 
     @property
     def term(self) -> int:
         """Another number each time that this broker begins to lead."""
-        return self.replicas_here.find(self.key).term
+        return self._replica.term
 
     def append(
         self, batch: memoryview, header: RecordBatchHeader, *, acks: int, now: float
@@ -92,23 +91,19 @@ class ReplicatedPartition(Partition):
         return self.replicas_here.low_watermark(self.key)
 
     def read(
-        self, node_id: int, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool
+        self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool
     ) -> FetchedRecords:
         """Return what a consumer may read from this broker; see `Replica.read`."""
-        del node_id
-        return self.replicas_here.find(self.key).read(
+        return self._replica.read(
             offset, max_bytes=max_bytes, min_one_batch=min_one_batch, committed=committed
         )
 
     def check_offsets_available(self) -> None:
         """Raise RefusedError with OFFSET_NOT_AVAILABLE while the leader does not know the end."""
-        self.replicas_here.find(self.key).check_offsets_available()
+        self._replica.check_offsets_available()
 
-    def closest_follower(
-        self, rack: str, fetch_offset: int, racks: Mapping[int, str]
-    ) -> int | None:
+    def closest_follower(self, rack: str, fetch_offset: int) -> int | None:
         """Return the follower in a consumer's rack that has its offset; None to use the leader."""
-        del racks
         return self.replicas_here.closest_follower(self.key, rack, fetch_offset)
 
 
@@ -182,6 +177,4 @@ def _leadership(partition: PartitionRecord) -> Leadership:
         partition.leader_epoch,
         isr=partition.isr,
         eligible=frozenset(partition.elr),
-        adding=partition.adding,
-        removing=partition.removing,
     )

@@ -19,21 +19,15 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.base.topic_names import collision_key, validate_topic_name
-from spark_kafka_sink.devbroker.cluster.partition import (
-    Leadership,
-    Partition,
-    Topic,
-    check_replication_factor,
-    place_replicas,
-)
+from spark_kafka_sink.devbroker.cluster.partition import Leadership, Partition, Topic
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
-    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -95,9 +89,9 @@ class Topics:
 
 
 class TopicChanges:
-    """A plan of changes; `ClusterState.change_topics` creates, commits and discards it."""
+    """A plan of changes; `StandaloneCluster.change_topics` creates, commits and discards it."""
 
-    def __init__(self, cluster: ClusterState) -> None:
+    def __init__(self, cluster: StandaloneCluster) -> None:
         self._cluster = cluster
         #: The topics as planned, by name; None for one to delete.
         self._planned: dict[str, Topic | None] = {}
@@ -128,7 +122,16 @@ class TopicChanges:
 
     def check_replication_factor(self, replication_factor: int) -> None:
         """Raise RefusedError with INVALID_REPLICATION_FACTOR if there are fewer brokers."""
-        check_replication_factor(replication_factor, self._cluster.nodes, self._cluster.broker_ids)
+        if replication_factor > 1:
+            problem = "the cluster has only 1 broker(s)"
+        elif not self._cluster.nodes:
+            problem = "no broker is running"
+        else:
+            return
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): {problem}.",
+        )
 
     def create_topic(
         self,
@@ -138,13 +141,11 @@ class TopicChanges:
         config: TopicConfig,
         overrides: Mapping[str, str] | None = None,
         replication_factor: int | None = None,
-        assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> Topic:
-        """Plan a new topic, by default with its partitions spread over the brokers.
+        """Plan a new topic.
 
         `overrides` are those settings of `config` that were set for this topic. Each partition gets
-        `replication_factor` replicas (by default that of the settings), or those of `assignments`,
-        the preferred leader first.
+        `replication_factor` replicas, by default that of the settings.
 
         Raises RefusedError as `check_new_topic_name` does, with INVALID_PARTITIONS for a number
         below 1, with INVALID_REPLICATION_FACTOR for more replicas than there are brokers, and with
@@ -157,28 +158,23 @@ class TopicChanges:
                 "Number of partitions was set to an invalid non-positive value.",
             )
         self._cluster.groups.check_new_topic()
-        if assignments is None:
-            if replication_factor is None:
-                replication_factor = self._cluster.settings.default_replication_factor
-            assignments = self._place(range(partitions), replication_factor)
+        if replication_factor is None:
+            replication_factor = self._cluster.settings.default_replication_factor
+        self.check_replication_factor(replication_factor)
         topic = Topic(
             name=name, topic_id=uuid.uuid4(), config=config, overrides=dict(overrides or {})
         )
-        topic.partitions.extend(self._new_partitions(topic, assignments))
+        topic.partitions.extend(self._new_partitions(topic, partitions))
         self._planned[name] = topic
         self._new_by_collision_key[collision_key(name)] = topic
         return topic
 
-    def add_partitions(
-        self, topic: Topic, count: int, assignments: Sequence[tuple[int, ...]] | None = None
-    ) -> None:
-        """Plan to grow a topic to `count` partitions; `assignments` are the new ones' replicas.
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """Plan to grow a topic to `count` partitions.
 
-        Raises RefusedError with INVALID_REPLICATION_FACTOR or KAFKA_STORAGE_ERROR.
+        Raises RefusedError with KAFKA_STORAGE_ERROR.
         """
-        indexes = range(len(topic.partitions), count)
-        replicas = assignments or self._place(indexes, topic.replication_factor)
-        new_partitions = self._new_partitions(topic, replicas)
+        new_partitions = self._new_partitions(topic, count)
         self._planned[topic.name] = replace(topic, partitions=[*topic.partitions, *new_partitions])
 
     def configure_topic(
@@ -186,18 +182,6 @@ class TopicChanges:
     ) -> None:
         """Plan to replace a topic's settings; `overrides` are those that were set explicitly."""
         self._planned[topic.name] = replace(topic, config=config, overrides=dict(overrides))
-
-    def reassign(self, topic: Topic, leaderships: Mapping[int, Leadership]) -> None:
-        """Plan to replace the leadership of partitions, by index, which has other replicas."""
-        self._planned[topic.name] = replace(
-            topic,
-            partitions=[
-                replace(partition, leadership=leaderships[partition.index])
-                if partition.index in leaderships
-                else partition
-                for partition in topic.partitions
-            ],
-        )
 
     def delete_topic(self, topic: Topic) -> None:
         """Plan to delete a topic and its records; files may be removed later."""
@@ -222,9 +206,6 @@ class TopicChanges:
                 topics.remove(topic)
                 deleted.append(topic)
             else:
-                for partition, new in zip(topic.partitions, planned.partitions, strict=False):
-                    if partition.leadership is not new.leadership:
-                        self._cluster.replace_leadership(partition, new.leadership)
                 topic.partitions.extend(planned.partitions[len(topic.partitions) :])
                 topic.overrides = planned.overrides
                 if topic.config != planned.config:
@@ -242,28 +223,19 @@ class TopicChanges:
         """Remove the logs that were created for the plan."""
         self._cluster.logs.delete(partition.topic_partition for partition in self._made)
 
-    def _place(self, indexes: Sequence[int], replication_factor: int) -> list[tuple[int, ...]]:
-        """Spread partitions over the brokers."""
-        return [
-            place_replicas(index, replication_factor, self._cluster.nodes, self._cluster.broker_ids)
-            for index in indexes
-        ]
-
-    def _new_partitions(
-        self, topic: Topic, assignments: Sequence[tuple[int, ...]]
-    ) -> list[Partition]:
-        """Create a topic's next partitions; after an error their logs are removed again."""
+    def _new_partitions(self, topic: Topic, count: int) -> list[Partition]:
+        """Create a topic's partitions up to `count`; after an error their logs are removed."""
         cluster, before = self._cluster, len(self._made)
         try:
             with refused_if_disk_fails(f"the logs of topic {topic.name} cannot be created"):
-                for index, replicas in enumerate(assignments, start=len(topic.partitions)):
-                    leadership = Leadership.begin(replicas, cluster.nodes)
+                for index in range(len(topic.partitions), count):
                     log = cluster.logs.log(
                         TopicPartition(topic.name, index),
                         topic.topic_id,
                         topic.config,
                         cluster.timers.now,
                     )
+                    leadership = Leadership.of_only(cluster.node_id)
                     self._made.append(
                         Partition(topic=topic, index=index, leadership=leadership, log=log)
                     )

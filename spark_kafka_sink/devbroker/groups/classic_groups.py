@@ -560,8 +560,8 @@ class ClassicGroups:
             now_ms = int(now * 1000)
             self._log.append(group.group_id, [encode_group(group, now_ms=now_ms)], now_ms=now_ms)
 
-    def moved(self, group: ClassicGroup, now: float) -> None:
-        """Fail the requests that wait for a group, whose coordinator has moved.
+    def restart(self, group: ClassicGroup, now: float) -> None:
+        """Fail the requests that wait for a group, whose coordinator has stopped.
 
         The group does not change (Kafka reads it back from the log, and may lose members that have
         just joined); its members have a session timeout to come back (ClassicGroup.onUnloaded).

@@ -91,7 +91,7 @@ class ConsumerGroups:
     # Sessions.
 
     def restart_sessions(self, group: ConsumerGroup, now: float) -> None:
-        """Restart the sessions of all members: the group was loaded, or its coordinator moved."""
+        """Restart the sessions of all members: the group was loaded, or the broker restarted."""
         for member in group.members.values():
             self._restart_session(group.group_id, member.member_id, now)
             if member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -146,14 +146,13 @@ class GroupCoordinator:
         except RefusedError as refused:
             raise RefusedError(ErrorCode.KAFKA_STORAGE_ERROR, refused.message) from refused
 
-    def moved(self, partition: int, now: float) -> None:
-        """Handle a new coordinator of the groups of a partition."""
-        for group_id, group in self._groups.items():
-            if coordinator_partition(group_id) == partition:
-                if isinstance(group, ConsumerGroup):
-                    self.consumer_groups.restart_sessions(group, now)
-                else:
-                    self.classic_groups.moved(group, now)
+    def restart(self, now: float) -> None:
+        """Continue with the same groups after the broker has stopped and started again."""
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                self.consumer_groups.restart_sessions(group, now)
+            else:
+                self.classic_groups.restart(group, now)
 
     def leave(
         self, group_id: str, members: Iterable[MemberIdentity], now: float

@@ -16,6 +16,7 @@ from spark_kafka_sink.devbroker.base.config_changes import (
     check_configs,
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.devbroker.handlers.configs import (
     check_config_right,
     check_node_id,
@@ -36,6 +37,7 @@ from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from spark_kafka_sink.devbroker.cluster.broker_view import BrokerView
     from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
 
 ResourceT = TypeVar("ResourceT", AlterConfigsResource, replacing.AlterConfigsResource)
@@ -59,11 +61,12 @@ def incremental_alter_configs(
     topic, an unknown operation gets UNKNOWN_SERVER_ERROR.
 
     Brokers have their settings since they started, apart from the defaults of topics, which change
-    for all brokers (the empty name), or for the only one. All others, and invalid values, get
-    INVALID_REQUEST.
+    for all brokers (the empty name), or for the one that is asked. All others, and invalid values,
+    get INVALID_REQUEST.
     """
-    if context.cluster.has_controller:
-        results = _by_controller(context, request, AlterConfigsResourceResponse)
+    cluster = context.cluster
+    if not isinstance(cluster, StandaloneCluster):
+        results = _by_controller(context, cluster, request, AlterConfigsResourceResponse)
         if isinstance(results, Delayed):
             return results
         return IncrementalAlterConfigsResponse(responses=results)
@@ -74,12 +77,14 @@ def incremental_alter_configs(
             values = changed_topic_values(resource, topic.overrides, topic.config)
             _alter_topic(context, changes, resource, values, validate_only=request.validate_only)
             return
-        check_broker(context, resource.resource_name)
-        before = context.cluster.broker_configs.get(resource.resource_name, {})
+        _check_broker(context, resource.resource_name)
+        before = cluster.broker_configs.get(resource.resource_name, {})
         values = changed_broker_values(resource, before)
-        _alter_brokers(context, resource, values, validate_only=request.validate_only)
+        _alter_brokers(context, cluster, resource, values, validate_only=request.validate_only)
 
-    responses = _alter_each(context, request.resources, alter, AlterConfigsResourceResponse)
+    responses = _alter_each(
+        context, cluster, request.resources, alter, AlterConfigsResourceResponse
+    )
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -92,8 +97,9 @@ def alter_configs(
     What is not in the request is reset to its default. The errors are those of
     IncrementalAlterConfigs.
     """
-    if context.cluster.has_controller:
-        results = _by_controller(context, request, replacing.AlterConfigsResourceResponse)
+    cluster = context.cluster
+    if not isinstance(cluster, StandaloneCluster):
+        results = _by_controller(context, cluster, request, replacing.AlterConfigsResourceResponse)
         if isinstance(results, Delayed):
             return results
         return replacing.AlterConfigsResponse(responses=results)
@@ -103,17 +109,18 @@ def alter_configs(
         if resource.resource_type == TOPIC:
             _alter_topic(context, changes, resource, values, validate_only=request.validate_only)
         else:
-            check_broker(context, resource.resource_name)
-            _alter_brokers(context, resource, values, validate_only=request.validate_only)
+            _check_broker(context, resource.resource_name)
+            _alter_brokers(context, cluster, resource, values, validate_only=request.validate_only)
 
     responses = _alter_each(
-        context, request.resources, alter, replacing.AlterConfigsResourceResponse
+        context, cluster, request.resources, alter, replacing.AlterConfigsResourceResponse
     )
     return replacing.AlterConfigsResponse(responses=responses)
 
 
 def _by_controller(
     context: RequestContext,
+    view: BrokerView,
     request: IncrementalAlterConfigsRequest | replacing.AlterConfigsRequest,
     response_class: type[ResponseT],
 ) -> tuple[ResponseT, ...] | Delayed:
@@ -121,12 +128,13 @@ def _by_controller(
 
     def check(resource: AlterConfigsResource | replacing.AlterConfigsResource) -> None:
         check_config_right(context, AclOperation.ALTER_CONFIGS, *_key(resource))
-        if resource.resource_type == BROKER and resource.resource_name != ALL_BROKERS:
-            check_node_id(context, resource.resource_name)
+        if resource.resource_type == BROKER:
+            _check_broker(context, resource.resource_name)
 
     resources: Sequence[AlterConfigsResource | replacing.AlterConfigsResource] = request.resources
     return forward_items(
         context,
+        view,
         request,
         ("resources", "responses"),
         resources,
@@ -139,6 +147,7 @@ def _by_controller(
 
 def _alter_each(
     context: RequestContext,
+    cluster: StandaloneCluster,
     resources: Sequence[ResourceT],
     alter: Callable[[TopicChanges, ResourceT], None],
     response_class: type[ResponseT],
@@ -152,7 +161,7 @@ def _alter_each(
         responses[_key(resource)] = context.failed(response_class, refused, **_named(resource))
 
     try:
-        with context.cluster.change_topics() as changes:
+        with cluster.change_topics() as changes:
             for resource in resources:
                 try:
                     if times[_key(resource)] > 1:
@@ -185,16 +194,10 @@ def _named(resource: AlterConfigsResource | replacing.AlterConfigsResource) -> d
     }
 
 
-def check_broker(context: RequestContext, name: str) -> None:
+def _check_broker(context: RequestContext, name: str) -> None:
     """Raise RefusedError with INVALID_REQUEST unless settings of a broker may be changed here."""
-    if name == ALL_BROKERS:
-        return
-    check_node_id(context, name)
-    if len(context.cluster.broker_ids) > 1:
-        raise bad_request(
-            "all brokers of this cluster share the log of each partition: change the settings of "
-            "all brokers, with an empty name"
-        )
+    if name != ALL_BROKERS:
+        check_node_id(context, name)
 
 
 def _alter_topic(
@@ -213,6 +216,7 @@ def _alter_topic(
 
 def _alter_brokers(
     context: RequestContext,
+    cluster: StandaloneCluster,
     resource: AlterConfigsResource | replacing.AlterConfigsResource,
     values: Mapping[str, str],
     *,
@@ -221,4 +225,4 @@ def _alter_brokers(
     name = resource.resource_name
     check_broker_values(name, values, context.settings.topic_defaults)
     if not validate_only:
-        context.cluster.configure_brokers(name, values)
+        cluster.configure_brokers(name, values)

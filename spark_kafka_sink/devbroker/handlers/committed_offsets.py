@@ -98,7 +98,7 @@ def offset_commit(context: RequestContext, request: OffsetCommitRequest) -> Offs
     UNKNOWN_TOPIC_ID for an unknown topic id (10+), OFFSET_METADATA_TOO_LARGE for too much metadata.
     Offsets do not expire; the retention time of a request is ignored.
     """
-    context.cluster.check_group_coordinator(context.node_id, request.group_id)
+    context.cluster.check_group_coordinator(request.group_id)
     topics: list[OffsetCommitResponseTopic] = []
     offsets: dict[TopicPartition, CommittedOffset] = {}
     exists = False
@@ -277,7 +277,7 @@ def _commit(
         return ErrorCode.INVALID_GROUP_ID
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
-        context.cluster.check_group_coordinator(context.node_id, request.group_id)
+        context.cluster.check_group_coordinator(request.group_id)
         delayed = _verify(context, request, producer)
         if delayed is not None:
             return delayed
@@ -417,7 +417,7 @@ def _group(
 ) -> OffsetFetchResponseGroup:
     try:
         context.check_right(AclOperation.DESCRIBE, ResourceType.GROUP, requested.group_id)
-        context.cluster.check_group_coordinator(context.node_id, requested.group_id)
+        context.cluster.check_group_coordinator(requested.group_id)
         group = context.cluster.groups.find_consumer_group(requested.group_id)
         if group is not None:
             group.check_offset_fetch(requested.member_id, requested.member_epoch)
@@ -581,7 +581,7 @@ def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> Offs
 def _find_group(context: RequestContext, group_id: str) -> ClassicGroup | ConsumerGroup:
     if not group_id:
         raise RefusedError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
-    context.cluster.check_group_coordinator(context.node_id, group_id)
+    context.cluster.check_group_coordinator(group_id)
     group = context.cluster.groups.find(group_id)
     if group is None:
         raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")

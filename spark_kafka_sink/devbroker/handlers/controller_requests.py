@@ -15,6 +15,7 @@ from spark_kafka_sink.devbroker.handlers.handler import Delayed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spark_kafka_sink.devbroker.cluster.broker_view import BrokerView
     from spark_kafka_sink.devbroker.handlers.handler import RequestContext
     from spark_kafka_sink.protocol.schema import AnyRequest
 
@@ -23,6 +24,7 @@ ItemT = TypeVar("ItemT")
 
 def forward_items(
     context: RequestContext,
+    view: BrokerView,
     request: AnyRequest,
     fields: tuple[str, str],
     items: Iterable[ItemT],
@@ -49,7 +51,8 @@ def forward_items(
     of_items, of_results = fields
     changes: dict[str, Any] = {of_items: tuple(allowed)}
     response = context.ask_controller(
-        replace(request, **changes)  # type: ignore[type-var]  # all messages are dataclasses
+        view,
+        replace(request, **changes),  # type: ignore[type-var]  # all messages are dataclasses
     )
     if isinstance(response, Delayed):
         return response

@@ -310,25 +310,22 @@ def _read_partition(
     preferred = _preferred_replica(context, request, partition, fetch_partition.fetch_offset)
     if preferred is not None:
         partition.check_leader_epoch(fetch_partition.current_leader_epoch)
-        return _Read(_data(context, partition, preferred_read_replica=preferred))
+        return _Read(_data(partition, preferred_read_replica=preferred))
     partition.check_reader(
-        context.node_id,
         fetch_partition.current_leader_epoch,
         only_leader=context.version < _FIRST_VERSION_FOR_FOLLOWERS,
     )
-    diverging = diverging_epoch(log, fetch_partition, partition.log_end_offset(context.node_id))
+    diverging = diverging_epoch(log, fetch_partition, log.log_end_offset)
     if diverging is not None:
-        return _Read(_data(context, partition, diverging_epoch=diverging))
+        return _Read(_data(partition, diverging_epoch=diverging))
     committed = request.isolation_level == _READ_COMMITTED
     records = partition.read(
-        context.node_id,
         fetch_partition.fetch_offset,
         max_bytes=min(fetch_partition.partition_max_bytes, remaining),
         min_one_batch=min_one_batch,
         committed=committed,
     )
     data = _data(
-        context,
         partition,
         aborted_transactions=_aborted(log, fetch_partition.fetch_offset, records)
         if committed
@@ -344,7 +341,6 @@ def _read_partition(
 
 
 def _data(
-    context: RequestContext,
     partition: Partition,
     *,
     aborted_transactions: tuple[wire.AbortedTransaction, ...] | None = None,
@@ -354,11 +350,10 @@ def _data(
 ) -> wire.PartitionData:
     """Return the result of a read that did not fail."""
     log = partition.log
-    end_offset = partition.end_offset(context.node_id)
     return wire.PartitionData(
         partition_index=partition.index,
-        high_watermark=end_offset,
-        last_stable_offset=min(log.last_stable_offset, end_offset),
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
         aborted_transactions=aborted_transactions,
         diverging_epoch=diverging_epoch,
@@ -385,7 +380,7 @@ def _preferred_replica(
         or context.node_id != partition.leader_id
     ):
         return None
-    return partition.closest_follower(request.rack_id, fetch_offset, context.cluster.racks)
+    return partition.closest_follower(request.rack_id, fetch_offset)
 
 
 def _aborted(

@@ -36,7 +36,7 @@ _RECHECK_SECONDS = 3600.0
 def _check_coordinator(context: RequestContext, group_id: str) -> None:
     """Raise RefusedError with NOT_COORDINATOR; the group coordinator refuses an empty id."""
     if group_id:
-        context.cluster.check_group_coordinator(context.node_id, group_id)
+        context.cluster.check_group_coordinator(group_id)
 
 
 def _sender(context: RequestContext) -> RequestSender:

@@ -78,7 +78,7 @@ def _describe_classic(
     context: RequestContext, group_id: str, allowed: int
 ) -> classic.DescribedGroup:
     context.check_right(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-    context.cluster.check_group_coordinator(context.node_id, group_id)
+    context.cluster.check_group_coordinator(group_id)
     group = context.cluster.groups.find_classic(group_id)
     if group is None:
         # GROUP_ID_NOT_FOUND came with the field for messages.
@@ -145,7 +145,7 @@ def _describe_consumer(
     context.check_right(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
     if not group_id:
         raise RefusedError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
-    context.cluster.check_group_coordinator(context.node_id, group_id)
+    context.cluster.check_group_coordinator(group_id)
     group = groups.find_consumer_group(group_id)
     if group is None:
         exists = groups.find(group_id) is not None
@@ -276,7 +276,7 @@ def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> Dele
 
     def delete(group_id: str) -> DeletableGroupResult:
         context.check_right(AclOperation.DELETE, ResourceType.GROUP, group_id)
-        context.cluster.check_group_coordinator(context.node_id, group_id)
+        context.cluster.check_group_coordinator(group_id)
         context.cluster.groups.delete(group_id)
         return DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)
 

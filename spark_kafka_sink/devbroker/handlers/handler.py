@@ -52,13 +52,16 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.base.client_quotas import ClientRates
-    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.cluster.broker_view import BrokerView
     from spark_kafka_sink.devbroker.cluster.fetch_sessions import FetchSessions
+    from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
     from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.registry import RequestHeader
 
+#: The cluster of one broker alone, or a cluster of several as one of its brokers knows it.
+Cluster: TypeAlias = "StandaloneCluster | BrokerView"
 EndpointT = TypeVar("EndpointT")
 ResultT = TypeVar("ResultT")
 RequestT = TypeVar("RequestT", bound=AnyRequest)
@@ -79,7 +82,7 @@ class RequestContext:
     arrived: float
     #: The broker that received the request.
     node_id: int
-    cluster: ClusterState
+    cluster: Cluster
     settings: BrokerSettings
     #: The fetch sessions of this broker.
     fetch_sessions: FetchSessions
@@ -126,15 +129,14 @@ class RequestContext:
         topic = self.cluster.topic_by_id(topic_id)
         return None if topic is None else topic.name
 
-    def ask_controller(self, request: AnyRequest) -> ApiResponse | Delayed:
+    def ask_controller(self, view: BrokerView, request: AnyRequest) -> ApiResponse | Delayed:
         """Return the controller's response to a request, which this broker forwards (KIP-590).
 
-        Only a cluster that replicates has one. Raises RefusedError if the controller has not
-        responded in time, or this broker has stopped.
+        Raises RefusedError if the controller has not responded in time, or this broker has stopped.
         """
         forwarded = self.kept
         if not isinstance(forwarded, Forwarded):
-            forwarded = self.cluster.forward(request, self.version, self.now)
+            forwarded = view.forward(request, self.version, self.now)
         if forwarded.is_pending:
             return Delayed(self.now + _CONTROLLER_TIMEOUT, frozenset({forwarded}), forwarded)
         return forwarded.result()

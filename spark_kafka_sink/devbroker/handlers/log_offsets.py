@@ -140,9 +140,7 @@ def _look_up(
             )
     partition = context.cluster.partition(topic_partition)
     partition.check_reader(
-        context.node_id,
-        requested.current_leader_epoch,
-        only_leader=request.replica_id != _DEBUGGING,
+        requested.current_leader_epoch, only_leader=request.replica_id != _DEBUGGING
     )
     try:
         found = _find_offset(partition, request, timestamp, budget)
@@ -222,7 +220,7 @@ def offset_for_leader_epoch(
                 context.check_right(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
             context.check_fault(topic_partition)
             partition = context.cluster.partition(topic_partition)
-            partition.check_reader(context.node_id, requested.current_leader_epoch)
+            partition.check_reader(requested.current_leader_epoch)
         except RefusedError as refused:
             return epochs.EpochEndOffset(
                 error_code=refused.error_code, partition=requested.partition
@@ -354,7 +352,7 @@ def _deleted(
 def _deletable(context: RequestContext, topic_partition: TopicPartition) -> Partition:
     context.check_right(AclOperation.DELETE, ResourceType.TOPIC, topic_partition.topic)
     partition = context.cluster.partition(topic_partition)
-    partition.check_leader(context.node_id)
+    partition.check_leader()
     if not partition.topic.config.deletes:
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION,

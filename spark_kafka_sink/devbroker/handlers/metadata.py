@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from spark_kafka_sink.devbroker.base.topic_names import (
     validate_topic_name,
 )
 from spark_kafka_sink.devbroker.cluster.partition import NO_LEADER, Partition, Topic
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.acl_codes import AclOperation, ResourceType
@@ -42,7 +44,10 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     import uuid
+    from contextlib import AbstractContextManager
 
+    from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
+    from spark_kafka_sink.devbroker.handlers.handler import Cluster
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 #: Versions that can request the authorized operations of the cluster.
@@ -156,14 +161,20 @@ def _topics(context: RequestContext, request: MetadataRequest) -> list[MetadataR
     return _named_topics(context, request)
 
 
+def _plan(cluster: Cluster) -> AbstractContextManager[TopicChanges | None]:
+    """Return a plan of changes; None if a controller makes them."""
+    return cluster.change_topics() if isinstance(cluster, StandaloneCluster) else nullcontext()
+
+
 def _named_topics(context: RequestContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
     names = dict.fromkeys(t.name for t in request.topics or () if t.name is not None)
     described: dict[str, MetadataResponseTopic] = {}
     created: list[str] = []
     # Storage errors count too, so that a full disk is not tried again for every name.
     tried = 0
+    cluster = context.cluster
     try:
-        with context.cluster.change_topics() as changes:
+        with _plan(cluster) as changes:
             for name in names:
                 if not _may_describe(context, name):
                     # Whether it exists, or is an internal topic, is not disclosed.
@@ -172,7 +183,7 @@ def _named_topics(context: RequestContext, request: MetadataRequest) -> list[Met
                         is_internal=False,
                     )
                     continue
-                topic = context.cluster.topic(name)
+                topic = cluster.topic(name)
                 if topic is not None:
                     described[name] = _topic(context, request, topic)
                     continue
@@ -180,11 +191,11 @@ def _named_topics(context: RequestContext, request: MetadataRequest) -> list[Met
                     validate_topic_name(name)
                     if _creates(context, request, tried):
                         _check_creation(context, name)
-                        if not context.cluster.has_controller:
+                        if changes is not None:
                             changes.create_topic(
                                 name,
                                 partitions=context.settings.num_partitions,
-                                config=context.cluster.topic_defaults,
+                                config=cluster.topic_defaults,
                             )
                         created.append(name)
                         tried += 1
@@ -196,9 +207,9 @@ def _named_topics(context: RequestContext, request: MetadataRequest) -> list[Met
                 described[name] = _missing_topic(code, name, ZERO_UUID)
     except RefusedError as refused:
         described |= {name: _missing_topic(refused.error_code, name, ZERO_UUID) for name in created}
-    if created and context.cluster.has_controller:
+    if created and not isinstance(cluster, StandaloneCluster):
         # As in Kafka, the response does not wait for the outcome: the client asks again.
-        context.cluster.forward(new_topics(created), context.version, context.now)
+        cluster.forward(new_topics(created), context.version, context.now)
     return list(described.values())
 
 

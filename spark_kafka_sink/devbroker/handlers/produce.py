@@ -289,7 +289,7 @@ def _append(
         )
         return
     try:
-        partition.check_leader(context.node_id)
+        partition.check_leader()
         if request.acks == ALL_ACKS:
             partition.check_enough_replicas()
         entry.response, end_offset = _append_batch(

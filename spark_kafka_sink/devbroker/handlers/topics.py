@@ -14,6 +14,7 @@ from spark_kafka_sink.devbroker.base.new_topics import (
 )
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import without_controllers
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.devbroker.cluster.topic_changes import (
     CLUSTER_METADATA_TOPIC,
     creation_prohibited,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
+    from spark_kafka_sink.devbroker.cluster.broker_view import BrokerView
     from spark_kafka_sink.devbroker.cluster.partition import Topic
 from spark_kafka_sink.devbroker.cluster.topic_changes import TopicChanges
 
@@ -64,6 +66,7 @@ ResultT = TypeVar("ResultT", CreatableTopicResult, CreatePartitionsTopicResult)
 
 def _change_each(
     context: RequestContext,
+    cluster: StandaloneCluster,
     topics: Sequence[TopicT],
     change: Callable[[TopicChanges, TopicT], ResultT],
     result_class: type[ResultT],
@@ -72,7 +75,7 @@ def _change_each(
     times = Counter(topic.name for topic in topics)
     results: list[ResultT] = []
     try:
-        with context.cluster.change_topics() as changes:
+        with cluster.change_topics() as changes:
             for topic in topics:
                 if times[topic.name] == 1:
                     try:
@@ -136,19 +139,20 @@ def create_topics(
         if times[topic.name] == 1
     )
     _check_new_partitions(context, new_partitions)
-    if context.cluster.has_controller:
-        return _create_by_controller(context, request)
+    cluster = context.cluster
+    if not isinstance(cluster, StandaloneCluster):
+        return _create_by_controller(context, cluster, request)
 
     def create(changes: TopicChanges, topic: CreatableTopic) -> CreatableTopicResult:
         return _create_topic(context, changes, topic, validate_only=request.validate_only)
 
     return CreateTopicsResponse(
-        topics=_change_each(context, request.topics, create, CreatableTopicResult)
+        topics=_change_each(context, cluster, request.topics, create, CreatableTopicResult)
     )
 
 
 def _create_by_controller(
-    context: RequestContext, request: CreateTopicsRequest
+    context: RequestContext, view: BrokerView, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | Delayed:
     configs = {topic.name: topic for topic in request.topics}
 
@@ -162,11 +166,12 @@ def _create_by_controller(
             return result
         topic = configs[result.name]
         values = {each.name: each.value or "" for each in topic.configs}
-        config = context.cluster.topic_defaults.with_values(without_controllers(values))
+        config = view.topic_defaults.with_values(without_controllers(values))
         return _created(context, topic, config, result)
 
     results = forward_items(
         context,
+        view,
         request,
         ("topics", "topics"),
         request.topics,
@@ -204,7 +209,6 @@ def _create_topic(
             config=config,
             overrides={entry.name: entry.value or "" for entry in topic.configs},
             replication_factor=replication_factor,
-            assignments=_assignments(topic),
         ).topic_id
     result = CreatableTopicResult(
         name=topic.name,
@@ -284,13 +288,6 @@ def _partitions_and_replicas(
     return partitions, replication_factor
 
 
-def _assignments(topic: CreatableTopic) -> list[tuple[int, ...]] | None:
-    if not topic.assignments:
-        return None
-    in_order = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
-    return [tuple(assignment.broker_ids) for assignment in in_order]
-
-
 def _check_assignments(
     context: RequestContext, assignments: Sequence[CreatableReplicaAssignment]
 ) -> int:
@@ -323,8 +320,6 @@ def _check_replicas(
             problem = f"the manual partition assignment has duplicates: {list(replicas)}"
         elif not context.cluster.broker_ids >= set(replicas):
             problem = f"not all of brokers {list(replicas)} exist"
-        elif context.cluster.nodes.keys().isdisjoint(replicas):
-            problem = f"none of brokers {list(replicas)} is running"
         elif len(replicas) != replication_factor:
             problem = (
                 f"{list(replicas)} must be {replication_factor} replica(s), as for other partitions"
@@ -358,9 +353,11 @@ def create_partitions(
         if topic is not None
     )
     _check_new_partitions(context, new_partitions)
-    if context.cluster.has_controller:
+    cluster = context.cluster
+    if not isinstance(cluster, StandaloneCluster):
         results = forward_items(
             context,
+            cluster,
             request,
             ("topics", "results"),
             request.topics,
@@ -377,23 +374,18 @@ def create_partitions(
 
     def add(changes: TopicChanges, requested: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
         context.check_right(AclOperation.ALTER, ResourceType.TOPIC, requested.name)
-        topic, assignments = _topic_and_assignments(context, requested)
+        topic = _grown_topic(context, requested)
         if not request.validate_only:
-            changes.add_partitions(topic, requested.count, assignments)
+            changes.add_partitions(topic, requested.count)
         return CreatePartitionsTopicResult(name=requested.name, error_code=ErrorCode.NONE)
 
     return CreatePartitionsResponse(
-        results=_change_each(context, request.topics, add, CreatePartitionsTopicResult)
+        results=_change_each(context, cluster, request.topics, add, CreatePartitionsTopicResult)
     )
 
 
-def _topic_and_assignments(
-    context: RequestContext, requested: CreatePartitionsTopic
-) -> tuple[Topic, list[tuple[int, ...]] | None]:
-    """Return the topic and the new partitions' brokers; None leaves the assignment to the broker.
-
-    Raises RefusedError.
-    """
+def _grown_topic(context: RequestContext, requested: CreatePartitionsTopic) -> Topic:
+    """Return the topic that gets new partitions. Raises RefusedError."""
     topic = context.cluster.topic(requested.name)
     if topic is None:
         raise RefusedError(
@@ -406,16 +398,16 @@ def _topic_and_assignments(
             f"the topic has {present} partition(s); {requested.count} would not be an increase",
         )
     if requested.assignments is None:
-        return topic, None
+        return topic
     if len(requested.assignments) != requested.count - present:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"the request has {len(requested.assignments)} assignments for "
             f"{requested.count - present} new partition(s)",
         )
-    assignments = [tuple(assignment.broker_ids) for assignment in requested.assignments]
+    assignments = [assignment.broker_ids for assignment in requested.assignments]
     _check_replicas(context, assignments, topic.replication_factor)
-    return topic, assignments
+    return topic
 
 
 @handles(DeleteTopicsRequest)
@@ -436,8 +428,9 @@ def delete_topics(
         states = tuple(
             DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names
         )
-    if context.cluster.has_controller:
-        return _delete_by_controller(context, request, states)
+    cluster = context.cluster
+    if not isinstance(cluster, StandaloneCluster):
+        return _delete_by_controller(context, cluster, request, states)
     topics = [_requested_topic(context, state) for state in states]
     times = Counter(topic.name for topic in topics if topic is not None)
     results: dict[DeleteTopicState, DeletableTopicResult] = {}
@@ -457,7 +450,7 @@ def delete_topics(
                 name=known.name, topic_id=known.topic_id, error_code=ErrorCode.NONE
             )
     try:
-        with context.cluster.change_topics() as changes:
+        with cluster.change_topics() as changes:
             for known in doomed.values():
                 changes.delete_topic(known)
     except RefusedError as refused:
@@ -466,7 +459,10 @@ def delete_topics(
 
 
 def _delete_by_controller(
-    context: RequestContext, request: DeleteTopicsRequest, states: Sequence[DeleteTopicState]
+    context: RequestContext,
+    view: BrokerView,
+    request: DeleteTopicsRequest,
+    states: Sequence[DeleteTopicState],
 ) -> DeleteTopicsResponse | Delayed:
     """Make the controller delete those of the topics that the client may delete."""
     partitions = 0
@@ -483,6 +479,7 @@ def _delete_by_controller(
 
     results = forward_items(
         context,
+        view,
         replace(request, topic_names=()),
         ("topics", "responses"),
         states,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.base.authorizer import CLUSTER_NAME
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.topic_names import GROUP_METADATA_TOPIC
-from spark_kafka_sink.devbroker.cluster.cluster_state import coordinates
+from spark_kafka_sink.devbroker.base.topic_names import GROUP_METADATA_TOPIC, coordinates
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.devbroker.log.producer_state import TransactionMarker
 from spark_kafka_sink.model import TopicPartition
@@ -136,8 +135,9 @@ def _write(
     )
     try:
         if topic_partition.topic == GROUP_METADATA_TOPIC:
-            _check_group_partition(context, topic_partition)
-            context.cluster.write_marker(topic_partition, marker)
+            if not coordinates(topic_partition):
+                raise _unknown(topic_partition)
+            context.cluster.groups.offsets.append_marker(topic_partition.partition, marker)
         else:
             _append(context, write, marker)
     except RefusedError as refused:
@@ -145,23 +145,10 @@ def _write(
     return write
 
 
-def _check_group_partition(context: RequestContext, topic_partition: TopicPartition) -> None:
-    if not coordinates(topic_partition):
-        raise _unknown(topic_partition)
-    leader_id = context.cluster.leader(topic_partition)
-    if leader_id != context.node_id:
-        raise RefusedError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"the leader of {topic_partition} is broker {leader_id}",
-        )
-
-
 def _append(context: RequestContext, write: _Write, marker: TransactionMarker) -> None:
     partition = context.cluster.partition(write.topic_partition)
     if context.node_id not in partition.replicas:
         raise _unknown(write.topic_partition)
-    partition.check_leader(context.node_id)
-    partition.check_enough_replicas()
     offset = partition.append_marker(marker, context.now)
     context.cluster.changed(write.topic_partition)
     write.partition = partition

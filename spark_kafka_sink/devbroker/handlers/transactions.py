@@ -126,7 +126,7 @@ def verify_or_add(
     unknown: set[TopicPartition] = set()
     for batch in batches:
         try:
-            batch.partition.check_leader(context.node_id)
+            batch.partition.check_leader()
             if batch.partition.log.producer_state.start_verification(
                 producer.producer_id,
                 producer.epoch,
@@ -186,7 +186,7 @@ _STATE_NAMES = frozenset(str(state) for state in TransactionState)
 def _check_coordinator(context: RequestContext, transactional_id: str) -> None:
     """Raise RefusedError with NOT_COORDINATOR; the coordinator refuses an empty id."""
     if transactional_id:
-        context.cluster.check_transaction_coordinator(context.node_id, transactional_id)
+        context.cluster.check_transaction_coordinator(transactional_id)
 
 
 @handles(
@@ -444,7 +444,7 @@ def _describe_transaction(
     context.check_right(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a transactional id cannot be empty")
-    context.cluster.check_transaction_coordinator(context.node_id, transactional_id)
+    context.cluster.check_transaction_coordinator(transactional_id)
     metadata = context.cluster.transactions.find(transactional_id, context.now_ms)
     if metadata is None:
         raise RefusedError(
@@ -573,7 +573,7 @@ def describe_producers(
         try:
             context.check_right(AclOperation.READ, ResourceType.TOPIC, topic_partition.topic)
             partition = context.cluster.partition(topic_partition)
-            partition.check_leader(context.node_id)
+            partition.check_leader()
         except RefusedError as refused:
             return context.failed(
                 producers.PartitionResponse, refused, partition_index=topic_partition.partition

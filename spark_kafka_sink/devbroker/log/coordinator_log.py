@@ -1,8 +1,9 @@
 """The log that stores a coordinator's state: an internal topic, in Kafka's format.
 
-It exists only if the cluster has a data directory; otherwise a coordinator's state is in memory
-alone. A record is on disk before the request is acknowledged, and is read back when the directory
-is opened. A partition is created with its first record. Clients do not see these topics.
+One broker has it only with a data directory; otherwise a coordinator's state is in memory alone. A
+record is on disk before the request is acknowledged, and is read back when the directory is opened.
+A partition is created with its first record. Clients do not see these topics. Several brokers
+replicate it instead (`ReplicatedCoordinatorLog`), in topics like others.
 
 The records are in Kafka's own schemas. A key begins with an int16 that identifies the kind of
 record (for offsets and transactions it is also the version of the key), a value with its version. A

@@ -150,7 +150,7 @@ class LogManager:
         data, self.data = self.data, None
         if data is None:
             return
-        # `ClusterState` clears the timers whenever it closes the logs.
+        # `StandaloneCluster` clears the timers whenever it closes the logs.
         self._cleans_up = False
         if self._flush_timer is not None:
             self._flush_timer.cancel()

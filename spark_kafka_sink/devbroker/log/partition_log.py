@@ -549,9 +549,9 @@ class PartitionLog:
         """Return up to `max_bytes` of batches, starting with the one that holds `offset`.
 
         With `min_one_batch` the first batch is returned whatever its size; with `committed` none at
-        or after the last stable offset is. `end_offset` is where the log of a lagging follower
-        ends. Raises RefusedError with OFFSET_OUT_OF_RANGE for an offset that is not between log
-        start and log end.
+        or after the last stable offset is. The log ends at `end_offset` for the reader, by default
+        at the log end. Raises RefusedError with OFFSET_OUT_OF_RANGE for an offset that is not
+        between log start and that end.
         """
         end_offset = self.log_end_offset if end_offset is None else end_offset
         self._check_in_range(offset, end_offset)

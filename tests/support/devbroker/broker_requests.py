@@ -9,7 +9,6 @@ from spark_kafka_sink.devbroker.base.authorizer import ANONYMOUS
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.protocol.registry import RequestHeader, decode_response, encode_request
 
@@ -34,18 +33,6 @@ def broker_with(
             name, partitions=partitions, config=TopicConfig().with_values(configs or {})
         )
     return broker
-
-
-def three_brokers(topics: dict[str, int] | None = None, **settings: Any) -> list[Broker]:
-    """Create three brokers that share their logs; each partition has three replicas."""
-    cluster = ClusterState(settings=BrokerSettings(default_replication_factor=3, **settings))
-    brokers = [Broker(node_id=node_id, cluster=cluster) for node_id in (1, 2, 3)]
-    for broker in brokers:
-        broker.advertise("127.0.0.1", 9091 + broker.node_id)
-    cluster.elect(NOW)
-    for name, partitions in (topics or {}).items():
-        cluster.create_topic(name, partitions=partitions)
-    return brokers
 
 
 def ask(

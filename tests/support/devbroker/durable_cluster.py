@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from tests.support.devbroker.broker_requests import NOW
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class DurableCluster:
 
     def open(self) -> Broker:
         """Open the directory, which no other broker may have open."""
-        cluster = ClusterState(settings=self.settings, data_dir=self.path)
+        cluster = StandaloneCluster(settings=self.settings, data_dir=self.path)
         cluster.open(self.now)
         broker = Broker(cluster=cluster)
         broker.advertise("127.0.0.1", 9092)

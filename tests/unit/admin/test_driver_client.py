@@ -455,15 +455,15 @@ def test_retriable_errors_are_retried(broker, admin, fault):
 
 def test_a_missing_leader_is_looked_up_again(broker, admin):
     """A broker that has just started has no leader for a moment."""
-    leadership = broker.call(lambda it: it.cluster.partition(PLACE).leadership)
-    node = leadership.leader_id
-    leadership.leader_id = -1
+    partition = broker.call(lambda it: it.cluster.partition(PLACE))
+    led = partition.leadership
+    partition.leadership = replace(led, leader_id=-1)
     leader_ids = []
 
     def elect(*_):
-        leader_ids.append(leadership.leader_id)
+        leader_ids.append(partition.leader_id)
         if len(leader_ids) > 1:
-            leadership.leader_id = node
+            partition.leadership = led
 
     broker.on(ApiKey.METADATA, elect)
     assert 0 == admin.end_offset(PLACE, timeout=TIMEOUT)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import CloseConnectionError
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -405,7 +405,7 @@ def test_an_unexpected_error_is_answered_and_logged(monkeypatch, caplog):
     def fail(self):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(ClusterState, "next_producer_id", fail)
+    monkeypatch.setattr(StandaloneCluster, "next_producer_id", fail)
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
 
     with caplog.at_level(logging.ERROR):

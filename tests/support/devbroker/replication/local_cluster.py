@@ -26,7 +26,12 @@ from spark_kafka_sink.devbroker.metadata.records import TopicIdPartition
 from spark_kafka_sink.devbroker.replication.broker_logs import BrokerLogs
 from spark_kafka_sink.devbroker.replication.follower_fetcher import ReplicationSettings
 from spark_kafka_sink.protocol.messages.broker_registration import Listener
-from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from spark_kafka_sink.protocol.messages.fetch import (
     FINAL_EPOCH,
@@ -140,7 +145,6 @@ class LocalCluster:
         broker = self.brokers[node_id] = ReplicatedBroker(
             node_id,
             self._settings,
-            self._store,
             self.cluster.collect,
             lambda node_id, listeners: self.cluster.advertise(node_id, listeners, self.now),
         )
@@ -175,10 +179,28 @@ class LocalCluster:
 
     # Clients.
 
-    def create_topic(self, name: str, *, ask: int) -> TopicIdPartition:
-        """Create a topic with one partition on all brokers; return the partition."""
+    def create_topic(
+        self,
+        name: str,
+        *,
+        ask: int,
+        replicas: tuple[int, ...] = (),
+        min_insync_replicas: int = 1,
+    ) -> TopicIdPartition:
+        """Create a topic with one partition, which is returned.
+
+        It is on the brokers `replicas`, of which the first leads, or by default on all of them.
+        """
         topic = CreatableTopic(
-            name=name, num_partitions=1, replication_factor=len(self.node_ids), assignments=()
+            name=name,
+            num_partitions=-1 if replicas else 1,
+            replication_factor=-1 if replicas else len(self.node_ids),
+            assignments=(CreatableReplicaAssignment(partition_index=0, broker_ids=replicas),)
+            if replicas
+            else (),
+            configs=(
+                CreatableTopicConfig(name="min.insync.replicas", value=str(min_insync_replicas)),
+            ),
         )
         request = ForwardedRequest(request=CreateTopicsRequest(topics=(topic,)), version=7)
         answers = []

@@ -13,18 +13,27 @@ from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition, validate_topic_name
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.cluster.partition import Leadership
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.record_batch import decode_header
 from tests.support.record.plain_batches import plain_batch
 
+NOW = 1_700_000_000.0
+
 
 @pytest.fixture
 def cluster():
-    cluster = ClusterState()
-    cluster.register(Node(1, "127.0.0.1", 9092), NOW)
+    cluster = StandaloneCluster()
+    start(cluster)
     return cluster
+
+
+def start(cluster):
+    """Record that the broker runs."""
+    cluster.nodes[1] = Node(1, "127.0.0.1", 9092)
+    cluster.elect(NOW)
 
 
 def create(cluster, name, partitions=1, **fields):
@@ -85,14 +94,9 @@ def test_a_topic_has_at_least_one_partition(cluster, partitions):
 
 def test_a_topic_needs_a_broker():
     """Without a broker no replica can be placed."""
-    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(lambda: create(ClusterState(), "t"))
-
-
-def test_partitions_are_spread_over_the_brokers(cluster):
-    """Brokers lead new partitions in turn."""
-    cluster.register(Node(2, "127.0.0.1", 9093), NOW)
-
-    assert [1, 2, 1] == [p.leader_id for p in create(cluster, "t", 3).partitions]
+    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(
+        lambda: create(StandaloneCluster(), "t")
+    )
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("t", 1), ("t", -1), ("u", 0)])
@@ -112,7 +116,7 @@ def test_a_partition_that_does_not_exist_is_refused(cluster, topic, partition):
 def test_another_leader_epoch_is_refused(cluster, known, expected):
     """An older leader epoch is fenced, and a newer one is unknown."""
     partition = create(cluster, "t").partitions[0]
-    partition.leadership.leader_epoch = 5
+    partition.leadership = Leadership.of_only(1, leader_epoch=5)
 
     assert expected == error_of(lambda: partition.check_leader_epoch(known))
 
@@ -121,7 +125,7 @@ def test_another_leader_epoch_is_refused(cluster, known, expected):
 def test_the_present_leader_epoch_or_none_passes(cluster, known):
     """A client that sends the current epoch, or none, is accepted."""
     partition = create(cluster, "t").partitions[0]
-    partition.leadership.leader_epoch = 5
+    partition.leadership = Leadership.of_only(1, leader_epoch=5)
 
     partition.check_leader_epoch(known)
 
@@ -133,14 +137,14 @@ def test_producer_ids_are_given_once(cluster):
 
 def test_the_cluster_id_has_kafkas_form():
     """A generated cluster id is 16 bytes in 22 characters; a configured one is kept."""
-    assert 16 == len(base64.urlsafe_b64decode(ClusterState().cluster_id + "=="))
-    assert "mine" == ClusterState(cluster_id="mine").cluster_id
+    assert 16 == len(base64.urlsafe_b64decode(StandaloneCluster().cluster_id + "=="))
+    assert "mine" == StandaloneCluster(cluster_id="mine").cluster_id
 
 
 def test_the_controller_is_a_broker(cluster):
     """The first broker is the controller; without brokers the controller id is -1."""
     assert 1 == cluster.controller_id
-    assert -1 == ClusterState().controller_id
+    assert -1 == StandaloneCluster().controller_id
 
 
 def test_internal_topics_are_known_by_name(cluster):
@@ -183,131 +187,79 @@ def test_a_plan_is_invisible_until_it_takes_effect(cluster):
     ]
 
 
-NOW = 1_700_000_000.0
+TP = TopicPartition("t", 0)
+GROUPS = TopicPartition("__consumer_offsets", 7)
 
 
-@pytest.fixture
-def three():
-    """Return a cluster of three brokers with a topic `t` of three partitions on all of them."""
-    cluster = ClusterState(settings=BrokerSettings(default_replication_factor=3))
-    for node_id in (1, 2, 3):
-        cluster.register(Node(node_id, "127.0.0.1", 9090 + node_id), NOW)
-    create(cluster, "t", 3)
-    return cluster
+def role(cluster):
+    partition = cluster.partition(TP)
+    return partition.leader_id, partition.leader_epoch, partition.leadership.isr
 
 
-def leaders(cluster, topic="t"):
-    return [(p.leader_id, p.leader_epoch) for p in cluster.topic(topic).partitions]
+def test_nothing_has_a_leader_while_the_broker_is_stopped(cluster):
+    """Neither partitions nor coordinators; afterwards it leads in a new epoch."""
+    create(cluster, "t")
+    assert ((1, 0, (1,)), 1, 1) == (role(cluster), cluster.leader(TP), cluster.leader(GROUPS))
+
+    cluster.fence()
+    assert ((-1, 1, ()), -1, -1) == (role(cluster), cluster.leader(TP), cluster.leader(GROUPS))
+    assert (-1, -1) == (cluster.group_coordinator("x"), cluster.transaction_coordinator("x"))
+    assert -1 == cluster.controller_id
+
+    start(cluster)
+    assert ((1, 2, (1,)), 1, 1) == (role(cluster), cluster.leader(TP), cluster.leader(GROUPS))
+    assert (1, 1) == (cluster.group_coordinator("x"), cluster.transaction_coordinator("x"))
 
 
-def append(cluster, count=1):
-    data = plain_batch(count)
-    log = cluster.topic("t").partitions[0].log
-    log.append(memoryview(bytearray(data)), decode_header(data))
-    return log
-
-
-def test_replicas_are_striped_over_the_brokers(three):
-    """The replicas of each partition start at the next broker."""
-    assert [(1, 2, 3), (2, 3, 1), (3, 1, 2)] == [p.replicas for p in three.topic("t").partitions]
-
-
-def test_more_replicas_than_brokers_are_refused(three):
-    """A new partition can have a replica on each broker, running or not, if one of them runs."""
-    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(
-        lambda: create(three, "u", replication_factor=4)
-    )
-    for node_id in (1, 2, 3):
-        three.fence(node_id, NOW)
-    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(
-        lambda: create(three, "u", replication_factor=1)
-    )
-
-
-def test_a_stopped_broker_gets_replicas_if_too_few_others_run(three):
-    """Running brokers come first; the replicas of the others are in sync when they are back."""
-    three.fence(2, NOW)
-    create(three, "u", 3)
-    create(three, "v", 2, replication_factor=2)
-
-    partitions = three.topic("u").partitions
-    assert [(1, 3, 2), (3, 1, 2), (1, 3, 2)] == [p.replicas for p in partitions]
-    assert [(1, 3), (3, 1), (1, 3)] == [p.leadership.isr for p in partitions]
-    assert [(1, 3), (3, 1)] == [p.replicas for p in three.topic("v").partitions]
-
-    three.register(Node(2, "127.0.0.1", 9092), NOW)
-    for node_id in (1, 3):
-        three.fence(node_id, NOW)
-    assert [2, 2, 2] == [p.leader_id for p in partitions]
-
-
-def test_coordinators_outlive_the_broker_that_ran_alone_when_they_were_first_looked_up(three):
-    """All brokers of the cluster get a replica of each partition, also those that were stopped."""
-    for node_id in (2, 3):
-        three.fence(node_id, NOW)
-    assert (1, 1) == (three.group_coordinator("x"), three.transaction_coordinator("x"))
-
-    for node_id in (2, 3):
-        three.register(Node(node_id, "127.0.0.1", 9090 + node_id), NOW)
-    three.fence(1, NOW)
-
-    groups = {three.group_coordinator(f"group-{i}") for i in range(30)}
-    ids = {three.transaction_coordinator(f"id-{i}") for i in range(30)}
-    assert {2, 3} >= groups | ids
-
-
-def test_partitions_of_a_stopped_broker_get_new_leaders(three):
-    """The next replica becomes leader and remains so when the broker is back."""
-    three.fence(1, NOW)
-    assert [(2, 1), (2, 0), (3, 0)] == leaders(three)
-
-    three.register(Node(1, "127.0.0.1", 9091), NOW)
-    assert [(2, 1), (2, 0), (3, 0)] == leaders(three)
-
-
-def test_a_moved_leader_stamps_records_with_its_epoch(three):
+def test_a_broker_that_returns_stamps_records_with_a_new_epoch(cluster):
     """The log records where each leader epoch began."""
-    append(three, 2)
-    three.move_leader(TopicPartition("t", 0), 2, NOW)
-    log = append(three, 3)
+    log = create(cluster, "t").partitions[0].log
+    append(log, 2)
+    cluster.fence()
+    start(cluster)
+    append(log, 3)
 
-    assert [0, 1] == [decode_header(batch).partition_leader_epoch for batch in log.batches()]
-    assert ((0, 0), (1, 2)) == log.leader_epochs.entries
-
-
-def test_waiting_requests_are_notified_of_a_new_leader(three):
-    """Moving a leader counts as a change; moving it to the current leader does not."""
-    three.take_changed()
-    three.move_leader(TopicPartition("t", 0), 1, NOW)
-    assert set() == three.take_changed()
-    three.move_leader(TopicPartition("t", 0), 2, NOW)
-    assert {TopicPartition("t", 0)} == three.take_changed()
+    assert [0, 2] == [decode_header(batch).partition_leader_epoch for batch in log.batches()]
+    assert ((0, 0), (2, 2)) == log.leader_epochs.entries
 
 
-def test_a_leader_does_not_move_out_of_the_replicas_in_sync(three):
-    """A stopped broker cannot be made leader."""
-    three.fence(3, NOW)
+def append(log, count):
+    data = plain_batch(count)
+    log.append(memoryview(bytearray(data)), decode_header(data))
 
-    assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == error_of(
-        lambda: three.move_leader(TopicPartition("t", 0), 3, NOW)
+
+@pytest.mark.parametrize("topic_partition", [TP, GROUPS])
+def test_only_the_running_broker_can_lead(cluster, topic_partition):
+    """It does so already, and another one has no replica."""
+    create(cluster, "t")
+    before = role(cluster)
+    cluster.take_changed()
+
+    cluster.move_leader(topic_partition, 1, NOW)
+    assert (before, set()) == (role(cluster), cluster.take_changed())
+    for node_id in (2, 1):
+        assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == error_of(
+            lambda node_id=node_id: cluster.move_leader(topic_partition, node_id, NOW)
+        )
+        cluster.fence()
+
+
+def test_a_partition_of_one_broker_has_one_replica(cluster):
+    """More would need other brokers, and without a running one nobody could lead."""
+    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(
+        lambda: create(cluster, "u", replication_factor=2)
     )
+    assert (1,) == create(cluster, "t", replication_factor=1).partitions[0].replicas
+    cluster.fence()
+    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(lambda: create(cluster, "u"))
 
 
-def test_coordinators_are_spread_and_move(three):
-    """Coordinators of groups and of transactional ids depend on separate partition leaders."""
-    groups = {three.group_coordinator(f"group-{i}") for i in range(30)}
-    assert {1, 2, 3} == groups
-    place = TopicPartition("__consumer_offsets", coordinator_partition("x"))
-    before = three.group_coordinator("x"), three.transaction_coordinator("x")
-    after = before[0] % 3 + 1
-
-    three.move_leader(place, after, NOW)
-
-    assert (after, before[1]) == (three.group_coordinator("x"), three.transaction_coordinator("x"))
-    three.check_group_coordinator(after, "x")
-    assert ErrorCode.NOT_COORDINATOR == error_of(
-        lambda: three.check_group_coordinator(before[0], "x")
-    )
+def test_the_rack_of_a_broker_is_known(cluster):
+    """If it has one."""
+    assert {} == cluster.racks
+    assert {} == StandaloneCluster(settings=BrokerSettings(racks=("",))).racks
+    settings = BrokerSettings(racks=("a",), node_id=5)
+    assert {5: "a"} == StandaloneCluster(settings=settings).racks
 
 
 @given(st.text())
@@ -320,12 +272,3 @@ def test_a_coordinators_partition_is_found_as_in_java(key):
     signed = code - 2**32 if code >= 2**31 else code
 
     assert (0 if signed == -(2**31) else abs(signed)) % 50 == coordinator_partition(key)
-
-
-def test_there_is_no_coordinator_while_no_broker_runs(three):
-    """Without brokers the coordinator is -1."""
-    three.transaction_coordinator("x")
-    for node_id in (1, 2, 3):
-        three.fence(node_id, NOW)
-
-    assert (-1, -1) == (three.group_coordinator("x"), three.transaction_coordinator("x"))

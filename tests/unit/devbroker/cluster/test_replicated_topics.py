@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.cluster.replicated_topics import ReplicatedTopics
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.metadata.records import (
     TOPIC_RESOURCE,
@@ -47,10 +48,10 @@ class ReplicatingBroker(OneReplica):
     """One broker of three, with handlers, whose followers the test plays."""
 
     def __init__(self, node_id=0, **metadata):
-        self.cluster = ClusterState()
+        self.cluster = StandaloneCluster(settings=BrokerSettings(node_id=node_id))
         self.topics = None
         super().__init__(node_id, **metadata)
-        self.broker = Broker(node_id=node_id, cluster=self.cluster)
+        self.broker = Broker(cluster=self.cluster)
 
     def applied(self, delta):
         """Update the topics that handlers see."""

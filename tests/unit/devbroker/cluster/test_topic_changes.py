@@ -25,7 +25,7 @@ from tests.support.devbroker.faulty_disk import Failure, FaultyDisk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+    from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
     from spark_kafka_sink.protocol.schema import ApiMessage
 
 OK = ErrorCode.NONE
@@ -43,7 +43,7 @@ class Change(NamedTuple):
     #: Returns the error code of each topic in a response.
     codes_of: Callable[[Any], dict[str, int]]
     #: Returns whether a topic has been changed.
-    is_done: Callable[[ClusterState, str], bool]
+    is_done: Callable[[StandaloneCluster, str], bool]
 
 
 def created_by(answer):

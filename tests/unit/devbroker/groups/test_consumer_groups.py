@@ -6,7 +6,6 @@ import pytest
 
 from spark_kafka_sink.devbroker.base import regular_expression
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
-from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
 from spark_kafka_sink.devbroker.groups import classic_group, consumer_groups
 from spark_kafka_sink.devbroker.groups.classic_group import subscribed_topics
 from spark_kafka_sink.devbroker.groups.consumer_groups import RegexResolution
@@ -143,11 +142,11 @@ def test_a_static_member_that_stays_away_is_removed(broker, members):
     assert "Empty" == state(broker)
 
 
-def test_members_have_a_session_to_find_a_coordinator_that_moved(broker, members):
-    """The sessions of all members restart when the group gets another coordinator."""
+def test_members_have_a_session_to_find_a_broker_that_was_away(broker, members):
+    """The sessions of all members restart when the broker does."""
     members.join("a")
     members.now += SESSION - 1
-    broker.cluster.groups.moved(coordinator_partition(GROUP), members.now)
+    broker.cluster.groups.restart(members.now)
     broker.tick(members.now + SESSION - 1)
     assert "Stable" == state(broker)
     broker.tick(members.now + SESSION + 1)

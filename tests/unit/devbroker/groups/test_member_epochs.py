@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_sink.devbroker.base.topic_names import coordinator_partition
 from spark_kafka_sink.devbroker.groups.consumer_group import MemberState, TopicIdPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.devbroker.broker_requests import ask, broker_with
@@ -142,22 +141,22 @@ def test_only_the_static_member_itself_leaves_for_a_while(
 # --- timers that start again
 
 
-@pytest.fixture(params=["moved", "loaded"])
+@pytest.fixture(params=["restarted", "loaded"])
 def again(request, tmp_path):
     """Return a cluster, and a function that makes its coordinator start all timers again."""
     cluster = DurableCluster(tmp_path / "data")
     defaults = cluster.broker.settings.topic_defaults
     cluster.broker.cluster.create_topic("t", partitions=4, config=defaults)
 
-    def move(now):
-        cluster.broker.cluster.groups.moved(coordinator_partition(GROUP), now)
+    def restart(now):
+        cluster.broker.cluster.groups.restart(now)
         return cluster.broker
 
     def load(now):
         cluster.now = now
         return cluster.restart()
 
-    yield cluster, move if request.param == "moved" else load
+    yield cluster, restart if request.param == "restarted" else load
     cluster.close()
 
 

@@ -7,8 +7,7 @@ import os
 import pytest
 
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
-from spark_kafka_sink.model import Node
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from spark_kafka_sink.record.record_batch import decode_header
@@ -21,7 +20,7 @@ from tests.support.devbroker.admin_requests import (
     describe_quorum,
     describe_topic_partitions,
 )
-from tests.support.devbroker.broker_requests import NOW, ask, broker_with, three_brokers
+from tests.support.devbroker.broker_requests import NOW, ask, broker_with
 from tests.support.record.plain_batches import plain_batch
 
 OK = ErrorCode.NONE
@@ -72,21 +71,11 @@ class TestLogDirs:
         assert {("t", 1): 0} == self.sizes(directory)
         assert () == ask(broker, describe_log_dirs({})).results[0].topics
 
-    def test_a_broker_lists_its_own_replicas(self):
-        """A partition is in the directories of those brokers that have a replica."""
-        brokers = three_brokers()
-        brokers[0].cluster.create_topic("t", partitions=1, assignments=[(1, 3)])
-
-        found = [self.sizes(ask(each, describe_log_dirs()).results[0]) for each in brokers]
-
-        assert [{("t", 0): 0}, {}, {("t", 0): 0}] == found
-
     def test_a_directory_on_disk_has_a_path_and_a_size(self, tmp_path):
         """The directory is the data directory, and the sizes are those of its disk."""
-        cluster = ClusterState(data_dir=tmp_path / "data")
+        cluster = StandaloneCluster(data_dir=tmp_path / "data")
         broker = Broker(cluster=cluster)
         cluster.open(NOW)
-        cluster.register(Node(1, "127.0.0.1", 9092), NOW)
         try:
             [directory] = ask(broker, describe_log_dirs()).results
         finally:
@@ -118,41 +107,17 @@ class TestLogDirs:
             [(p.partition_index, p.error_code) for p in result.partitions],
         )
 
-    def test_replicas_of_other_brokers_are_not_available(self):
-        """A broker moves only the replicas that it has."""
-        brokers = three_brokers()
-        brokers[0].cluster.create_topic("t", partitions=1, assignments=[(1,)])
-
-        [result] = ask(brokers[1], alter_replica_log_dirs("/memory", {"t": [0]})).results
-
-        assert ErrorCode.REPLICA_NOT_AVAILABLE == result.partitions[0].error_code
-
 
 class TestQuorum:
     """DescribeQuorum."""
 
-    def test_the_first_broker_that_runs_leads(self):
-        """Each broker votes; when the leader stops, the next one leads in another epoch."""
-        brokers = three_brokers()
-        cluster = brokers[0].cluster
+    def test_the_only_broker_leads(self, broker):
+        """It votes for itself, and its metadata are written at once."""
+        [partition] = ask(broker, describe_quorum()).topics[0].partitions
+        [voter] = partition.current_voters
 
-        def described():
-            response = ask(brokers[2], describe_quorum())
-            [partition] = response.topics[0].partitions
-            offsets = {voter.replica_id: voter.log_end_offset for voter in partition.current_voters}
-            return partition, offsets, {node.node_id for node in response.nodes}
-
-        first, offsets, nodes = described()
-        assert (1, 1) == (first.leader_id, first.leader_epoch)
-        assert dict.fromkeys((1, 2, 3), first.high_watermark) == offsets
-        assert {1, 2, 3} == nodes
-
-        cluster.fence(1, NOW)
-        second, offsets, nodes = described()
-        assert (2, 2) == (second.leader_id, second.leader_epoch)
-        assert {1: -1, 2: second.high_watermark, 3: second.high_watermark} == offsets
-        assert second.high_watermark > first.high_watermark
-        assert {2, 3} == nodes
+        assert (1, 1, 1) == (partition.leader_id, partition.leader_epoch, voter.replica_id)
+        assert partition.high_watermark == voter.log_end_offset > 0
 
     @pytest.mark.parametrize("version", range(3))
     def test_every_version_has_voters(self, broker, version):
@@ -211,26 +176,6 @@ class TestTopicPartitions:
     def test_a_cursor_elsewhere_is_refused(self, broker, cursor):
         """A cursor is on one of the topics, and not before its first partition."""
         assert ([("t", BAD, [])], None) == self.page(broker, "t", cursor=cursor)
-
-    def test_a_partition_shows_which_replicas_are_left(self):
-        """It has the stopped replicas, and those that may lead although they are not in sync."""
-        brokers = three_brokers()
-        cluster = brokers[0].cluster
-        config = cluster.topic_defaults.with_values({"min.insync.replicas": "2"})
-        cluster.create_topic("t", partitions=1, config=config)
-        for node_id in (3, 1):
-            cluster.fence(node_id, NOW)
-
-        [topic] = ask(brokers[1], describe_topic_partitions("t")).topics
-        [partition] = topic.partitions
-
-        assert (2, (1, 2, 3), (2,), (1,), (1, 3)) == (
-            partition.leader_id,
-            partition.replica_nodes,
-            partition.isr_nodes,
-            partition.eligible_leader_replicas,
-            partition.offline_replicas,
-        )
 
 
 class TestConfigResources:

@@ -14,9 +14,8 @@ from spark_kafka_sink.devbroker.base.server_config import (
 )
 from spark_kafka_sink.devbroker.base.topic_config import TopicConfig
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.cluster.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.devbroker.admin_requests import (
     APPEND,
@@ -31,7 +30,7 @@ from tests.support.devbroker.admin_requests import (
     describe_configs,
     replace_configs,
 )
-from tests.support.devbroker.broker_requests import NOW, ask, broker_with, three_brokers
+from tests.support.devbroker.broker_requests import NOW, ask, broker_with
 
 OK = ErrorCode.NONE
 BAD = ErrorCode.INVALID_REQUEST
@@ -197,23 +196,15 @@ class TestChanges:
         assert OK == altered(broker, "", change, validate_only=True)
         assert {} == described(broker, (BROKER, ""))
 
-    def test_several_brokers_have_the_same_settings(self):
-        """Brokers that share their logs are changed together only."""
-        broker = three_brokers({"t": 1})[0]
-
-        assert BAD == altered(broker, "1", ("log.retention.ms", SET, "1"))
-        assert OK == altered(broker, "", ("log.retention.ms", SET, "1"))
-        assert 1 == broker.cluster.topic("t").config.retention_ms
-
     def test_changes_are_stored(self, tmp_path):
         """A restarted broker has its settings as they were changed."""
         path = tmp_path / "data"
 
         def restarted():
-            cluster = ClusterState(data_dir=path)
+            cluster = StandaloneCluster(data_dir=path)
             broker = Broker(cluster=cluster)
             cluster.open(NOW)
-            cluster.register(Node(1, "127.0.0.1", 9092), NOW)
+            broker.advertise("127.0.0.1", 9092)
             return broker
 
         first = restarted()

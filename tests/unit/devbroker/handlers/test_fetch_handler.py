@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from spark_kafka_sink.devbroker.base.refusal import RefusedError
+from spark_kafka_sink.devbroker.cluster.partition import Leadership
 from spark_kafka_sink.devbroker.handlers import fetch as fetch_handler
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.model import TopicPartition
@@ -247,7 +248,7 @@ def test_read_committed_reads_the_same_with_a_list_of_aborted_transactions(
 def test_the_leader_epoch_is_checked(epoch, expected):
     """A client with another leader epoch must refresh its metadata (KIP-320)."""
     broker = broker_with_records((1,))
-    broker.cluster.topic("t").partitions[0].leadership.leader_epoch = 3
+    broker.cluster.topic("t").partitions[0].leadership = Leadership.of_only(1, leader_epoch=3)
 
     response = fetch(broker, [0], current_leader_epoch=epoch)
 
@@ -285,7 +286,7 @@ def refuse(*_):
 def test_the_leader_has_an_address_from_version_16_on(version, nodes):
     """Before that, a response has no field for the addresses of nodes (KIP-951)."""
     broker = broker_with_records((1,))
-    broker.cluster.topic("t").partitions[0].leadership.leader_epoch = 3
+    broker.cluster.topic("t").partitions[0].leadership = Leadership.of_only(1, leader_epoch=3)
     response = fetch(broker, [0], version, current_leader_epoch=2)
     assert [ErrorCode.FENCED_LEADER_EPOCH] == errors(response)
     assert nodes == tuple(node.node_id for node in response.node_endpoints)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.cluster.partition import Leadership
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -115,7 +116,7 @@ def test_partitions_are_refused_one_by_one(asked, expected):
 def test_an_older_leader_epoch_is_fenced():
     """A client with an older leader epoch must refresh its metadata."""
     broker = broker_with_records()
-    broker.cluster.topic("t").partitions[0].leadership.leader_epoch = 3
+    broker.cluster.topic("t").partitions[0].leadership = Leadership.of_only(1, leader_epoch=3)
 
     assert [(ErrorCode.FENCED_LEADER_EPOCH, -1, -1, -1)] == found(
         broker, request(("t", 0, LATEST, 2))

@@ -6,12 +6,11 @@ import pytest
 
 from spark_kafka_sink.devbroker.base.topic_names import (
     GROUP_METADATA_TOPIC,
-    coordinator_partition,
 )
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages import write_txn_markers as wire
-from tests.support.devbroker.broker_requests import ask, broker_with, three_brokers
+from tests.support.devbroker.broker_requests import ask, broker_with
 from tests.support.devbroker.transactional_client import TransactionalClient
 
 TOPIC = "t"
@@ -81,24 +80,6 @@ def test_markers_of_partitions_that_are_not_there():
     assert 1 == log_of(broker).log_end_offset
 
 
-def test_markers_at_a_broker_that_does_not_lead():
-    """Neither a partition of a topic, nor one of the groups' offsets."""
-    brokers = three_brokers({TOPIC: 1})
-    leader_id = brokers[0].cluster.leader(TopicPartition(TOPIC, 0))
-    other = next(each for each in brokers if each.node_id != leader_id)
-    assert {(TOPIC, 0): ErrorCode.NOT_LEADER_OR_FOLLOWER} == write(other)
-    groups = TopicPartition(GROUP_METADATA_TOPIC, coordinator_partition("g"))
-    leader_id = other.cluster.leader(groups)
-    results = {each.node_id: write(each, (groups.topic, (groups.partition,))) for each in brokers}
-    assert {
-        node_id: {groups: ErrorCode.NONE if node_id == leader_id else _NOT_LEADER}
-        for node_id in results
-    } == results
-
-
-_NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
 @pytest.mark.parametrize(
     ("producer", "fields", "code"),
     [
@@ -115,17 +96,6 @@ def test_markers_of_former_producers_and_coordinators(producer, fields, code):
         broker, producer=producer, **{"coordinator_epoch": 4, **fields}
     )
     assert (2 if code is ErrorCode.NONE else 1) == log_of(broker).log_end_offset
-
-
-def test_a_marker_needs_enough_replicas():
-    """It is a write with acks=all."""
-    broker = three_brokers()[0]
-    broker.cluster.create_topic(TOPIC, partitions=1, overrides={"min.insync.replicas": "3"})
-    leader_id = broker.cluster.leader(TopicPartition(TOPIC, 0))
-    stopped = next(each for each in (1, 2, 3) if each != leader_id)
-    broker.cluster.fence(stopped, 0.0)
-    broker.node_id = leader_id
-    assert {(TOPIC, 0): ErrorCode.NOT_ENOUGH_REPLICAS} == write(broker)
 
 
 def test_only_administrators_and_brokers_may_write_markers():
