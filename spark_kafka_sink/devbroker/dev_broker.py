@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from spark_kafka_sink import display
 from spark_kafka_sink.devbroker.base.broker_settings import BrokerSettings, SettingChanges
+from spark_kafka_sink.devbroker.base.refusal import RefusedError
 from spark_kafka_sink.devbroker.base.server_config import unsupported, with_server_configs
 from spark_kafka_sink.devbroker.brokers.clusters import cluster_of, usual_replication_factor
 from spark_kafka_sink.devbroker.log.partition_log import committed_records
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
+    from spark_kafka_sink.devbroker.brokers.clusters import SingleBroker
+    from spark_kafka_sink.devbroker.brokers.replicated_cluster import ReplicatedCluster
+    from spark_kafka_sink.devbroker.cluster.partition import Topic
+    from spark_kafka_sink.devbroker.log.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.net.faults import Action, Decide, FaultHook
     from spark_kafka_sink.protocol.api_keys import ApiKey
 
@@ -451,20 +456,8 @@ class DevBroker:
         cluster = self._server.cluster
 
         def overview() -> tuple[int, list[tuple[object, ...]]]:
-            topics = cluster.topics
-            logs = {
-                topic.name: [cluster.log(p.topic_partition) for p in topic.partitions]
-                for topic in topics[: display.MAX_ROWS]
-            }
-            return len(topics), [
-                (
-                    topic.name,
-                    len(topic.partitions),
-                    sum(log.log_end_offset - log.log_start_offset for log in logs[topic.name]),
-                    display.listed([str(log.log_end_offset) for log in logs[topic.name]], most=8),
-                )
-                for topic in topics[: display.MAX_ROWS]
-            ]
+            topics = cluster.topics if "running" in self._server.states.values() else []
+            return len(topics), [_overview(cluster, topic) for topic in topics[: display.MAX_ROWS]]
 
         count, rows = self._do(overview)
         states = self._thread.call(lambda: self._server.states)
@@ -500,3 +493,22 @@ class DevBroker:
         for name, partitions in topics.items():
             if cluster.topic(name) is None or not cluster.is_durable:
                 cluster.create_topic(name, partitions=partitions)
+
+
+def _overview(cluster: SingleBroker | ReplicatedCluster, topic: Topic) -> tuple[object, ...]:
+    """Return a topic's name, and its numbers of partitions and offsets, and where they end.
+
+    A partition without a replica that runs ends at "?".
+    """
+    logs: list[PartitionLog | None] = []
+    for partition in topic.partitions:
+        try:
+            logs.append(cluster.log(partition.topic_partition))
+        except RefusedError:
+            logs.append(None)
+    return (
+        topic.name,
+        len(logs),
+        sum(log.log_end_offset - log.log_start_offset for log in logs if log is not None),
+        display.listed(["?" if log is None else str(log.log_end_offset) for log in logs], most=8),
+    )

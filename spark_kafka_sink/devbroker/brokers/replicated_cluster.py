@@ -287,11 +287,12 @@ class ReplicatedCluster:
     def begin_stop(self, node_id: int, now: float) -> bool:
         """Make other brokers lead and coordinate instead of one (controlled shutdown).
 
-        Return whether the controller has approved that it stops.
+        Return whether the controller has approved that it stops. As Kafka's, it waits for longer
+        than a session: the controller may have to find out first that another broker was killed.
         """
         node = self._cluster.nodes[node_id]
         self._cluster.shut_down(node_id, self._time(now))
-        self._hurry(lambda: node.may_stop, now)
+        self._hurry(lambda: node.may_stop, now, most=self._times.lifecycle.session_timeout)
         return node.may_stop
 
     def stop_broker(self, node_id: int, now: float) -> None:
@@ -373,10 +374,12 @@ class ReplicatedCluster:
     def _advertise(self, node_id: int, listeners: tuple[Listener, ...]) -> None:
         self._cluster.advertise(node_id, listeners, self._now)
 
-    def _hurry(self, is_done: Callable[[], bool], now: float) -> None:
-        """Move the time of the brokers ahead until something is done."""
-        # Enough for a new controller.
-        end = max(self._now, now) + self._times.lease + _MARGIN
+    def _hurry(self, is_done: Callable[[], bool], now: float, most: float = 0.0) -> None:
+        """Move the time of the brokers ahead until something is done.
+
+        It may take `most` seconds, and in addition what a new controller needs.
+        """
+        end = max(self._now, now) + most + self._times.lease + _MARGIN
         while not is_done():
             due = max(self._now, self._cluster.deadline)
             if due > end:

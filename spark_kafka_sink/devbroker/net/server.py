@@ -227,7 +227,7 @@ class ClusterServer:
         if not is_approved:
             logger.warning(
                 "broker %d stops without the controller's approval, which did not come in time: "
-                "nothing else leads its partitions until its session ends",
+                "others lead its partitions once its session has ended",
                 node_id,
             )
         self._running().handled()

@@ -180,3 +180,20 @@ def test_a_cluster_is_closed_in_order_while_a_broker_is_paused(tmp_path):
     cluster.close(2.0)
     markers = list((tmp_path / "data" / "brokers").glob("*/.kafka_cleanshutdown"))
     assert len(NODES) == len(markers)
+
+
+def test_a_stop_waits_for_the_session_of_a_killed_broker(cluster):
+    """Until it ends, the controller does not know whether all others know the next leader."""
+    cluster.kill_broker(2, 1.0)
+    assert cluster.begin_stop(1, 1.5)
+    cluster.stop_broker(1, 1.5)
+    assert (3, [3]) == (cluster.leader(PARTITION), cluster.isr(PARTITION))
+
+
+def test_a_stop_without_the_controller_is_not_approved(cluster):
+    """The broker may stop anyway, and others lead, since its session ends."""
+    for other in (1, 2):
+        cluster.cut(3, other)
+    assert not cluster.begin_stop(3, 1.0)
+    cluster.stop_broker(3, 1.0)
+    assert [1, 2] == cluster.isr(PARTITION)

@@ -184,3 +184,13 @@ def test_the_only_broker_cannot_be_paused(devbroker):
     """Nobody could take over; a fault that never answers is meant for that."""
     with pytest.raises(KafkaError, match="pause needs several brokers"):
         devbroker.pause(1)
+
+
+def test_a_notebook_shows_a_cluster_whose_brokers_are_away(cluster):
+    """A partition without a replica that runs has no end, and without brokers there are none."""
+    cluster.create_topic("alone", partitions=3, replication_factor=1)
+    cluster.kill(2)
+    assert "0, ?, 0" in cluster._repr_html_()
+    cluster.pause(1)
+    cluster.pause(3)
+    assert "alone" not in cluster._repr_html_()
