@@ -477,12 +477,12 @@ class StandaloneCluster(ClusterState):
         refusals: dict[TopicPartition, RefusedError] = {}
         for topic_partition in partitions:
             try:
-                self._write_marker(topic_partition, marker)
+                self.write_marker(topic_partition, marker)
             except RefusedError as refused:
                 refusals[topic_partition] = refused
         written(refusals, marker.timestamp / 1000)
 
-    def _write_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
+    def write_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
         """Write a transaction marker; a partition deleted in the meantime needs none."""
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self.groups.offsets.append_marker(topic_partition.partition, marker)
