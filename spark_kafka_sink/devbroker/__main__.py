@@ -264,7 +264,7 @@ def _settings(options: argparse.Namespace, properties: ServerProperties) -> Brok
     settings = properties.settings(settings, options.brokers)
     if options.no_auto_create_topics:
         settings = replace(settings, auto_create_topics=False)
-    return replace(settings, rack_aware_replica_selector=bool(settings.racks))
+    return settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -36,6 +36,13 @@ _ADVERTISED: Final = "advertised.listeners"
 _PROTOCOLS: Final = "listener.security.protocol.map"
 _CONTROLLERS: Final = "controller.listener.names"
 _RACK: Final = "broker.rack"
+_SELECTOR: Final = "replica.selector.class"
+#: Whether a leader sends consumers to a replica in their rack, by the class.
+_SELECTORS: Final = {
+    "": False,
+    "org.apache.kafka.common.replica.LeaderSelector": False,
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector": True,
+}
 _AUTHORIZER: Final = "authorizer.class.name"
 _SUPER_USERS: Final = "super.users"
 _ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
@@ -45,7 +52,7 @@ _STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuth
 _OTHER_NAMES: Final = (
     *_NODE_IDS,
     *_DIRECTORIES,
-    *(_LISTENERS, _ADVERTISED, _PROTOCOLS, _RACK),
+    *(_LISTENERS, _ADVERTISED, _PROTOCOLS, _RACK, _SELECTOR),
     *(_AUTHORIZER, _SUPER_USERS, _ALLOW_EVERYONE),
 )
 #: What a server.properties must have for Kafka, and is not needed here.
@@ -113,7 +120,18 @@ class ServerProperties:
             if brokers > 1:
                 raise ConfigError("broker.rack is that of one broker: use --racks for several")
             settings = replace(settings, racks=(rack,))
+        settings = replace(settings, rack_aware_replica_selector=self._is_rack_aware(settings))
         return self._with_authorizer(settings)
+
+    def _is_rack_aware(self, settings: BrokerSettings) -> bool:
+        """Return whether leaders send consumers to their racks: by default if there are racks."""
+        selector = self.values.get(_SELECTOR)
+        if selector is None:
+            return bool(settings.racks)
+        if selector not in _SELECTORS:
+            classes = " or ".join(filter(None, _SELECTORS))
+            raise ConfigError(f"{_SELECTOR} must be {classes}, not {selector!r}")
+        return _SELECTORS[selector]
 
     def _with_authorizer(self, settings: BrokerSettings) -> BrokerSettings:
         name = self.values.get(_AUTHORIZER)

@@ -28,6 +28,7 @@ log.segment.bytes=1073741824
 """
 
 
+SELECTORS = "org.apache.kafka.common.replica"
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
@@ -109,6 +110,27 @@ def test_settings_take_precedence_over_the_file(run, tmp_path):
     assert str(tmp_path / "data") == found["directory"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], False),
+        (["--set", "broker.rack=a"], True),
+        (["--set", f"replica.selector.class={SELECTORS}.RackAwareReplicaSelector"], True),
+        (
+            ["--racks", "a", "--set", f"replica.selector.class={SELECTORS}.LeaderSelector"],
+            False,
+        ),
+    ],
+)
+def test_the_replica_selector_is_that_of_the_file_or_follows_from_the_racks(
+    run, arguments, expected
+):
+    """Kafka's default is LeaderSelector; here racks alone make leaders send consumers to them."""
+    found = run("--port", "0", *arguments)
+
+    assert expected == found["settings"].rack_aware_replica_selector
+
+
 def test_listeners_have_the_names_and_addresses_of_the_file(run, tmp_path):
     """A name stands for its protocol, and may be advertised at another address."""
     file = tmp_path / "server.properties"
@@ -152,6 +174,8 @@ def test_an_option_replaces_the_listeners_of_the_file(run, tmp_path):
         (["--set", "listeners=9092"], "listeners: '9092' must be NAME://HOST:PORT"),
         (["--set", "listeners=LAN://:9092"], "the protocol must be one of"),
         (["--set", "authorizer.class.name=Mine"], f"must be {STANDARD_AUTHORIZER}, not 'Mine'"),
+        (["--set", "replica.selector.class=Mine"], "RackAwareReplicaSelector, not 'Mine'"),
+        (["--set", "broker.session.timeout.ms=1"], "broker_session_timeout_ms must be at least 10"),
         (["--config", "/no-such-file"], "/no-such-file"),
     ],
 )
