@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tests.support.consumer.mixed_groups.mixed_group import run_mixed_groups
 from tests.support.exactly_once.exactly_once_soak import run_kill_soak
+from tests.support.kafka.dev_kafka import EMBEDDED
 from tests.support.kafka.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.reading.pipeline_soak import run_pipeline_soak
 from tests.support.slow_half import slow_files
@@ -113,8 +114,8 @@ def main() -> int:
             )
         ],
         "kills": lambda: [
-            run_kill_soak(seed=seed, seconds=seconds * KILLS_SHARE / 2, version=version, say=_say)
-            for version in (options.version, KAFKA_3)
+            run_kill_soak(seed=seed, seconds=seconds * KILLS_SHARE / 3, version=version, say=_say)
+            for version in (options.version, KAFKA_3, EMBEDDED)
         ],
         "rows": lambda: [run_many_rows(rows=ROWS, version=options.version)],
         "pipeline": lambda: [

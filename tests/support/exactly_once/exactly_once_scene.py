@@ -52,21 +52,31 @@ def seen_once(*batches: int) -> Seen:
 
 @dataclass
 class Scene:
-    """A world on a cluster behind a proxy, with the steps that tests share."""
+    """A world on a cluster behind a proxy, if there is one, with the steps that tests share."""
 
     kafka: ProxiedKafka
-    trace: BrokerTrace
+    traces: list[BrokerTrace]
     world: World
     worker: Child
 
+    @property
+    def trace(self) -> BrokerTrace:
+        """What passes the proxy."""
+        (trace,) = self.traces
+        return trace
+
+    def _forget(self) -> None:
+        for trace in self.traces:
+            trace.forget()
+
     def driver(self) -> Child:
         """Start a driver behind the proxy; clear the trace, which records it from now on."""
-        self.trace.forget()
+        self._forget()
         return Child("driver", self.kafka.bootstrap_servers, self.world.ledger, self.world.prefix)
 
     def new_worker(self) -> Child:
         """Start a worker behind the proxy; clear the trace, which records it from now on."""
-        self.trace.forget()
+        self._forget()
         return Child("worker", self.kafka.bootstrap_servers, self.world.data, self.world.prefix)
 
     @property
@@ -99,9 +109,9 @@ class Scene:
             if header["key"] == _KIND
         )
 
-    def restart_broker(self) -> None:
-        """Kill the broker, and start it again."""
-        (broker,) = self.kafka.cluster.brokers
+    def restart_broker(self, index: int = 0) -> None:
+        """Kill a broker, and start it again."""
+        broker = self.kafka.cluster.brokers[index]
         broker.kill()
         broker.start()
         self.kafka.cluster.wait_until_ready()
@@ -127,6 +137,6 @@ def scene_on(kafka: ProxiedKafka) -> Iterator[Scene]:
         child = Child("worker", kafka.bootstrap_servers, world.data, world.prefix)
         with child:
             world.worker = Workers(child, lambda batch_id, name: rows(batch_id, name, ROWS))
-            yield Scene(kafka, BrokerTrace(kafka.proxy), world, child)
+            yield Scene(kafka, [BrokerTrace(proxy) for proxy in kafka.proxies], world, child)
         kafka.disarm()
         site.drop_topics(letters_of(world.data))

@@ -17,6 +17,7 @@ from spark_kafka_sink.exactly_once.plan import Plan
 from tests.support.exactly_once.exactly_once_processes import BAD_KINDS, BEGUN, At, Done
 from tests.support.exactly_once.exactly_once_scene import scene_on, seen_once
 from tests.support.exactly_once.exactly_once_world import QUERY
+from tests.support.kafka.dev_kafka import EMBEDDED, start_dev_cluster
 from tests.support.kafka.proxied_kafka import start_proxied_kafka
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _MOST_POINTS = 11
 _MOST_VICTIMS = 3
 _LONGEST_PAUSE = 0.03
+#: So that others lead what a killed one has led.
+_EMBEDDED_BROKERS = 3
 _WORKER_KILLS = 0.3
 _BROKER_KILLS = 0.02
 #: What is killed, as reports name it.
@@ -59,7 +62,7 @@ class KillReport:
         kills = ", ".join(f"{count} x {what}" for what, count in sorted(self.kills.items()))
         return "\n".join(
             [
-                f"kills on Kafka {self.version} for {self.seconds:.0f} s with seed {self.seed}",
+                f"kills on {self.version} brokers for {self.seconds:.0f} s with seed {self.seed}",
                 f"  {self.batches} batches exactly once, with dead letters: {dict(self.letters)}",
                 f"  SIGKILL: {kills or 'none'}",
                 *(f"  PROBLEM: {problem}" for problem in self.problems),
@@ -72,15 +75,19 @@ def run_kill_soak(
 ) -> KillReport:
     """Write batches and kill processes for some seconds; return a checked report.
 
-    It goes on until each of VICTIMS was killed; the first one of each is killed as soon as it can
-    be. Raises KafkaUnavailableError.
+    `version` may be EMBEDDED: three embedded brokers that replicate. It goes on until each of
+    VICTIMS was killed; the first one of each is killed as soon as it can be.
+
+    Raises KafkaUnavailableError.
     """
     report = KillReport(seed, seconds, version)
     lifetime = seconds + _AFTERWARDS_SECONDS
-    with (
-        start_proxied_kafka(version, seed=seed, lifetime_seconds=lifetime) as kafka,
-        scene_on(kafka) as scene,
-    ):
+    starting = (
+        start_dev_cluster(_EMBEDDED_BROKERS)
+        if version == EMBEDDED
+        else start_proxied_kafka(version, seed=seed, lifetime_seconds=lifetime)
+    )
+    with starting as kafka, scene_on(kafka) as scene:
         _KillSoak(scene, report, random.Random(f"kills {seed}")).run(say)
     return report
 
@@ -145,7 +152,8 @@ class _KillSoak:
         """Pass this many points; raise _Killed some milliseconds after the next one."""
         while isinstance(message := driver.next(), At):
             if self._must_kill("broker", _BROKER_KILLS):
-                self._scene.restart_broker()
+                brokers = len(self._scene.kafka.cluster.brokers)
+                self._scene.restart_broker(self._chance.randrange(brokers))
                 self._report.kills["broker"] += 1
             driver.go()
             if points == 0:

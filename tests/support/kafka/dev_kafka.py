@@ -14,6 +14,8 @@ from tests.support.kafka.real_kafka import KafkaCluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: The version of the embedded broker.
+EMBEDDED = "embedded"
 _PROXIED = "PROXIED"
 #: A short timeout is enough: no other process is involved that could be busy starting, collecting
 #: garbage or writing to disk.
@@ -43,6 +45,11 @@ class DevNode:
         self.cluster.stop(self.node_id)
         self.is_running = False
 
+    def kill(self) -> None:
+        """End the broker without notice."""
+        self.cluster.kill(self.node_id)
+        self.is_running = False
+
 
 @dataclass(slots=True)
 class DevNodes:
@@ -61,6 +68,15 @@ class DevNodes:
 
 
 @contextmanager
+def start_dev_cluster(nodes: int) -> Iterator[ProxiedKafka]:
+    """Start embedded brokers that replicate, and learn soon that one of them was killed."""
+    configs = {"broker.session.timeout.ms": "1000", "auto.create.topics.enable": "false"}
+    broker = DevBroker(brokers=nodes, configs=configs).start()
+    with KafkaCluster(EMBEDDED, broker.bootstrap_servers, DevNodes(broker)) as cluster:
+        yield ProxiedKafka(cluster, [])
+
+
+@contextmanager
 def start_proxied_dev_kafka(*, transaction_version: int = 2) -> Iterator[ProxiedKafka]:
     """Start one embedded broker with a fault proxy before it."""
     with FaultProxy() as proxy:
@@ -73,6 +89,6 @@ def start_proxied_dev_kafka(*, transaction_version: int = 2) -> Iterator[Proxied
             listeners=listeners, auto_create_topics=False, transaction_version=transaction_version
         )
         broker.start()
-        with KafkaCluster("devbroker", broker.bootstrap_servers, DevNodes(broker)) as cluster:
+        with KafkaCluster(EMBEDDED, broker.bootstrap_servers, DevNodes(broker)) as cluster:
             proxy.connect_to(broker.address(_PROXIED))
             yield ProxiedKafka(cluster, [proxy], request_timeout_ms=_REQUEST_TIMEOUT_MS)

@@ -23,15 +23,16 @@ class ProxiedKafka:
     """Both ways to a cluster: `cluster` is direct, `bootstrap_servers` leads through proxies."""
 
     cluster: KafkaCluster
-    #: One proxy for each node, in the order of their ids.
+    #: One proxy for each node, in the order of their ids, or none at all.
     proxies: list[FaultProxy]
     #: The time without a response after which a producer under test disconnects from a broker.
     request_timeout_ms: int = 1_500
 
     @property
     def bootstrap_servers(self) -> str:
-        """The proxies' addresses."""
-        return ",".join(proxy.address for proxy in self.proxies)
+        """The proxies' addresses, or without proxies those of the brokers."""
+        addresses = ",".join(proxy.address for proxy in self.proxies)
+        return addresses or self.cluster.bootstrap_servers
 
     @property
     def proxy(self) -> FaultProxy:
