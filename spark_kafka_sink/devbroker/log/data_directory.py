@@ -41,7 +41,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -388,7 +387,7 @@ class DataDirectory:
     def delete_broker(self, node_id: int) -> None:
         """Delete the directory of a broker that does not run, if there is one. Raises OSError."""
         with suppress(FileNotFoundError):
-            shutil.rmtree(self.broker_path(node_id))
+            disk.remove_directory(self.broker_path(node_id))
 
     # Logs.
 

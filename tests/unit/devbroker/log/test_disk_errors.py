@@ -102,9 +102,12 @@ def test_everything_on_disk_is_changed_in_one_place():
     directory = Path(devbroker.__file__).parent
     modules = {path: in_use(path) for path in directory.rglob("*.py")}
     disk = directory / "log" / "disk.py"
+    # Its socket is no data, and it runs beside the broker.
+    control = directory / "net" / "control.py"
 
     assert in_use(disk)
-    assert [] == [place for path, found in modules.items() if path != disk for place in found]
+    others = modules.keys() - {disk, control}
+    assert [] == [place for path in others for place in modules[path]]
     functions = ast.parse(disk.read_text()).body
     assert list(OPERATIONS) == [
         node.name
