@@ -31,6 +31,7 @@ from spark_kafka_sink.devbroker.controller.replication_control import (
 )
 from spark_kafka_sink.devbroker.controller.topic_control import TopicControl
 from spark_kafka_sink.devbroker.metadata.image import MetadataImage
+from spark_kafka_sink.devbroker.metadata.metadata_replicas import MetadataReplicas
 from spark_kafka_sink.devbroker.metadata.quorum import (
     NO_CONTROLLER,
     FetchMetadataRequest,
@@ -72,6 +73,11 @@ from spark_kafka_sink.protocol.messages.create_topics import (
 from spark_kafka_sink.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+)
+from spark_kafka_sink.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    TopicData,
 )
 from spark_kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
@@ -132,8 +138,8 @@ class Controller:
         )
         self._epoch: int | None = None
         self._brokers = self._broker_control(0.0)
-        #: When each broker last fetched metadata from this controller.
-        self._fetched_at: dict[int, float] = {}
+        #: The brokers that have fetched metadata from this controller.
+        self._replicas = MetadataReplicas()
         self._check_lease_at = 0.0
         self._balance_at = NEVER
         self._elect_uncleanly_at = NEVER
@@ -185,7 +191,7 @@ class Controller:
     def _activate(self, now: float) -> None:
         self.image.apply(self._quorum.read(self.image.offset + 1, self._quorum.end_offset))
         self._brokers = self._broker_control(now)
-        self._fetched_at = dict.fromkeys(self._quorum.running, now)
+        self._replicas = MetadataReplicas(self._quorum.running, now)
         self._balance_at = self._elect_uncleanly_at = NEVER
         self._schedule(now)
 
@@ -202,7 +208,7 @@ class Controller:
         quorum = self._quorum
         since = now - quorum.lease
         reached = sum(
-            node_id == self._node_id or self._fetched_at.get(node_id, since) > since
+            node_id == self._node_id or self._replicas.fetched_since(node_id, since)
             for node_id in quorum.running
         )
         if self._epoch is not None and reached * 2 > len(quorum.running):
@@ -257,9 +263,9 @@ class Controller:
 
     # Requests between brokers, and of clients.
 
-    def note_fetch(self, node_id: int, now: float) -> None:
+    def note_fetch(self, request: FetchMetadataRequest, now: float) -> None:
         """Record that a broker has asked for metadata, so this controller reaches it."""
-        self._fetched_at[node_id] = now
+        self._replicas.fetched(request.node_id, request.offset, self.image.offset + 1, now)
 
     def read_metadata(self, request: FetchMetadataRequest) -> FetchMetadataResponse:
         """Return records of the metadata log, or only who the controller is."""
@@ -314,8 +320,8 @@ class Controller:
                 return self._register(request, now)
             case AllocateProducerIdsRequest():
                 return self._allocate_producer_ids(request, now)
-            case ListPartitionReassignmentsRequest():
-                return list_reassignments(request, self.image)
+            case DescribeQuorumRequest() | ListPartitionReassignmentsRequest():
+                return self._read(request, now)
             case _:
                 return self._change(request, now)
 
@@ -381,6 +387,25 @@ class Controller:
             is_caught_up=is_caught_up,
             is_fenced=following.is_fenced,
             should_shut_down=following is BrokerControlState.SHUTDOWN_NOW,
+        )
+
+    def _read(
+        self, request: DescribeQuorumRequest | ListPartitionReassignmentsRequest, now: float
+    ) -> ApiResponse:
+        """Describe what moves, or the metadata log, for which a broker asks with nothing else."""
+        if isinstance(request, ListPartitionReassignmentsRequest):
+            return list_reassignments(request, self.image)
+        [topic] = request.topics
+        described = self._replicas.describe(
+            sorted(self.image.brokers),
+            self._node_id,
+            self._quorum.controller_epoch,
+            self.image.offset + 1,
+            now,
+        )
+        return DescribeQuorumResponse(
+            error_message="",
+            topics=(TopicData(topic_name=topic.topic_name, partitions=(described,)),),
         )
 
     def _allocate_producer_ids(
@@ -461,6 +486,7 @@ class Controller:
 #: The field with the results of a response, which is empty if the whole request fails.
 _EMPTY_RESULTS: Final[dict[type[AnyRequest], str]] = {
     AlterPartitionReassignmentsRequest: "responses",
+    DescribeQuorumRequest: "topics",
     ElectLeadersRequest: "replica_election_results",
     ListPartitionReassignmentsRequest: "topics",
 }

@@ -70,7 +70,7 @@ class ControllerHost:
         outgoing: list[Envelope] = []
         match envelope.message:
             case FetchMetadataRequest() as request:
-                controller.note_fetch(request.node_id, now)
+                controller.note_fetch(request, now)
                 self._waiting.append(_WaitingFetch(envelope, request, now + request.max_wait))
             case ForwardedRequest() as request:
                 outgoing.append(envelope.response(self._forwarded(request, now)))

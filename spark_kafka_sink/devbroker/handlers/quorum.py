@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
+from spark_kafka_sink.devbroker.cluster.standalone_cluster import StandaloneCluster
 from spark_kafka_sink.devbroker.cluster.topic_changes import CLUSTER_METADATA_TOPIC
-from spark_kafka_sink.devbroker.handlers.handler import RequestContext, handles
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, RequestContext, handles
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -17,7 +21,6 @@ from spark_kafka_sink.protocol.messages.describe_quorum import (
     TopicData,
 )
 
-_UNKNOWN = -1
 _FIRST_VERSION_WITH_NODES = 2
 _ASKED = RequestedTopicData(
     topic_name=CLUSTER_METADATA_TOPIC, partitions=(RequestedPartitionData(partition_index=0),)
@@ -33,11 +36,11 @@ def _error_response(
 @handles(DescribeQuorumRequest, error_response=_error_response)
 def describe_quorum(
     context: RequestContext, request: DescribeQuorumRequest
-) -> DescribeQuorumResponse:
+) -> DescribeQuorumResponse | Delayed:
     """Describe who replicates the metadata of the cluster (DescribeQuorum 0-2).
 
-    All brokers are controllers, too, and the first one that runs leads. They share the metadata, so
-    those that run are always in sync. There is no log of the metadata; the offset counts changes.
+    All brokers are controllers, too. The one that leads says how far each of the others has fetched
+    its log. One broker alone has no log, and its offset counts changes.
     Any other partition than the one of the metadata gets UNKNOWN_TOPIC_OR_PARTITION.
     """
     if request.topics != (_ASKED,):
@@ -64,35 +67,40 @@ def describe_quorum(
             ),
         )
     cluster = context.cluster
-    voters = tuple(
-        ReplicaState(
-            replica_id=node_id,
-            log_end_offset=cluster.metadata_offset if node_id in cluster.nodes else _UNKNOWN,
-            last_fetch_timestamp=context.now_ms if node_id in cluster.nodes else _UNKNOWN,
-            last_caught_up_timestamp=context.now_ms if node_id in cluster.nodes else _UNKNOWN,
+    if isinstance(cluster, StandaloneCluster):
+        described = PartitionData(
+            partition_index=0,
+            error_message="",
+            leader_id=cluster.controller_id,
+            leader_epoch=cluster.controller_epoch,
+            high_watermark=cluster.metadata_offset,
+            current_voters=(
+                ReplicaState(
+                    replica_id=cluster.controller_id,
+                    log_end_offset=cluster.metadata_offset,
+                    last_fetch_timestamp=context.now_ms,
+                    last_caught_up_timestamp=context.now_ms,
+                ),
+            ),
+            observers=(),
         )
-        for node_id in sorted(cluster.broker_ids)
-    )
-    described = PartitionData(
-        partition_index=0,
-        error_message="",
-        leader_id=cluster.controller_id,
-        leader_epoch=cluster.controller_epoch,
-        high_watermark=cluster.metadata_offset,
-        current_voters=voters,
-        observers=(),
-    )
+        topic = TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(described,))
+        response = DescribeQuorumResponse(error_message="", topics=(topic,))
+    else:
+        outcome = context.ask_controller(cluster, request)
+        if isinstance(outcome, Delayed):
+            return outcome
+        response = cast("DescribeQuorumResponse", outcome)
+    if context.version < _FIRST_VERSION_WITH_NODES:
+        return response
     listener = context.listener or "PLAINTEXT"
-    return DescribeQuorumResponse(
-        error_message="",
-        topics=(TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(described,)),),
+    return replace(
+        response,
         nodes=tuple(
             Node(
                 node_id=node_id,
                 listeners=(Listener(name=listener, host=node.host, port=node.port),),
             )
             for node_id, node in sorted(context.nodes.items())
-        )
-        if context.version >= _FIRST_VERSION_WITH_NODES
-        else (),
+        ),
     )

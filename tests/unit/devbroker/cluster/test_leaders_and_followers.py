@@ -299,6 +299,7 @@ def test_another_broker_leads_the_quorum_when_the_leader_stops(cluster):
         offsets = {voter.replica_id: voter.log_end_offset for voter in partition.current_voters}
         return partition, offsets, {node.node_id for node in response.nodes}
 
+    cluster.run(1.0)
     first, offsets, nodes = quorum(1)
     assert dict.fromkeys((1, 2, 3), first.high_watermark) == offsets
     assert {1, 2, 3} == nodes
@@ -308,6 +309,7 @@ def test_another_broker_leads_the_quorum_when_the_leader_stops(cluster):
     cluster.shut_down(stopped)
     cluster.run(FAIL_OVER)
 
+    cluster.run(1.0)
     second, offsets, nodes = quorum(min(left))
     assert left == nodes
     assert second.leader_id in left

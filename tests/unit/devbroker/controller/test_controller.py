@@ -22,7 +22,7 @@ from tests.support.devbroker.controlled_cluster import ControlledCluster
 def fetch(cluster: ControlledCluster, controller, node_id: int, offset: int = 0):
     """Fetch metadata as a broker does."""
     request = FetchMetadataRequest(node_id=node_id, offset=offset)
-    controller.note_fetch(node_id, cluster.now)
+    controller.note_fetch(request, cluster.now)
     return controller.read_metadata(request)
 
 
