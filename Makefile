@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests run in parallel, in more processes than there are cores (at most 8), since some always wait:
 # those that need only Python one by one, the others by groups that share brokers or Spark.
-FAST := not slow and not kafka and not spark
+FAST := not slow and not kafka and not spark and not soak
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 SLOW_WORKERS ?= $(shell echo $$(($(WORKERS) + 1)))
 PYTEST_FAST = $(PYTHON) -m pytest -m "$(FAST)" -n $(WORKERS) --maxprocesses 8 --dist worksteal

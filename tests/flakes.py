@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from tests.support.faults.pauses import Pauses
 
-FAST = "not slow and not kafka and not spark"
+FAST = "not slow and not kafka and not spark and not soak"
 UNIT_TESTS = "tests/unit"
 #: Seconds between looks at what is due, and until pytest is killed after an interruption.
 LOOK_SECONDS = 0.05

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "mutants"
 EQUIVALENT = ROOT / "tests" / "equivalent_mutants.txt"
-FAST = "not slow and not kafka and not spark"
+FAST = "not slow and not kafka and not spark and not soak"
 #: The most specific tests run first, on their own: they kill most mutants within seconds.
 STAGES = (30, 600)
 #: A mutant that loops forever is killed by this timeout, which is far longer than any test takes.
