@@ -32,7 +32,6 @@ from spark_kafka_sink.errors import (
     InvalidPartitionError,
     KafkaError,
     KafkaTimeoutError,
-    TransactionAbortedError,
 )
 from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
@@ -530,11 +529,7 @@ class AIOKafkaProducer:
         give_up_at = core.give_up_at()
         with core.timed(TimedCall.ABORT_TRANSACTION):
             result = manager.begin_abort()
-            self._gatherer.abort(
-                TransactionAbortedError(
-                    "the record was not sent because its transaction was aborted"
-                )
-            )
+            core.abort_unsent(give_up_at)
             await core.await_operation(result, give_up_at)
 
     async def _begin_block(self) -> None:

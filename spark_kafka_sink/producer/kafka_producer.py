@@ -33,7 +33,6 @@ from spark_kafka_sink.errors import (
     IllegalStateError,
     InvalidPartitionError,
     KafkaError,
-    TransactionAbortedError,
 )
 from spark_kafka_sink.metrics.kafka_metric import KafkaMetric, MetricName, MetricsByName
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition, host_and_port
@@ -569,12 +568,7 @@ class KafkaProducer:
             result = manager.begin_abort()
             # A thread that is writing may wait long for memory: the abort begins meanwhile.
             self._core.wake_network_thread()
-            self._gatherer.abort(
-                TransactionAbortedError(
-                    "the record was not sent because its transaction was aborted"
-                ),
-                give_up_at,
-            )
+            self._core.abort_unsent(give_up_at)
             self._core.await_transaction(result, give_up_at)
 
     # --- waiting

@@ -416,13 +416,16 @@ class ProducerCore(ABC):
         result = manager.begin_end()
         give_up_at = self.clock() + min(self._max_block, _TIME_TO_END)
         if manager.state.is_aborting:
-            self.gatherer.abort(
-                TransactionAbortedError(
-                    "the record was not sent because its transaction was aborted"
-                ),
-                give_up_at,
-            )
+            self.abort_unsent(give_up_at)
         return result, give_up_at
+
+    def abort_unsent(self, give_up_at: float) -> None:
+        """Fail the records of an aborted transaction that are in no closed batch.
+
+        Raises KafkaTimeoutError when another thread keeps their lock until `give_up_at`.
+        """
+        error = "the record was not sent because its transaction was aborted"
+        self.gatherer.abort(TransactionAbortedError(error), give_up_at)
 
     def warn_of_open_transaction(self) -> None:
         """Log that the process ends with an open transaction, if there is one."""

@@ -1,8 +1,8 @@
 """The cluster of one broker, which leads and coordinates everything, and is its own controller.
 
 Kafka's ReplicationControlManager and ProducerIdControlManager, together with the partitions' logs,
-each of which is the only replica. While the broker is stopped, no partition has a leader; when it
-returns, it leads in a new epoch.
+each the only replica of its partition. While the broker is stopped, no partition has a leader;
+when it returns, it leads in a new epoch.
 
 The cluster's id, its topics, ACLs, users and quotas, and the producer ids used so far are stored in
 `cluster.json`, with a data directory, otherwise only in memory:

@@ -189,7 +189,7 @@ class LocalCluster:
     ) -> TopicIdPartition:
         """Create a topic with one partition, which is returned.
 
-        It is on the brokers `replicas`, of which the first leads, or by default on all of them.
+        The first of the brokers `replicas` leads; by default all brokers have a replica.
         """
         topic = CreatableTopic(
             name=name,
